@@ -28,13 +28,26 @@ nox.options.sessions = ["lint", "types", "unit"]
 ROOT = pathlib.Path(__file__).parent
 SHARED = ROOT / ".nox" / "shared"
 OLDEST_PYTHON = (3, 11)
-WITHOUT_JAVA = ("-m", "not integration and not slow and not spark", "--ignore=tests/spark", "--ignore=tests/test_examples.py")
+WITHOUT_JAVA = (
+    "-m",
+    "not integration and not slow and not spark",
+    "--ignore=tests/spark",
+    "--ignore=tests/test_examples.py",
+)
 PACKAGE = ROOT / "aioproducer"
-SOURCES = (*runpy.run_path(str(PACKAGE / "build.py"))["compiled_from"](PACKAGE), *sorted(PACKAGE.rglob("*.pxd")))
+SOURCES = (
+    *runpy.run_path(str(PACKAGE / "build.py"))["compiled_from"](PACKAGE),
+    *sorted(PACKAGE.rglob("*.pxd")),
+)
 COMPILED_FROM = ("setup.py", *(path.relative_to(ROOT).as_posix() for path in SOURCES))
 PLAIN = {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}
 COMPILED = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "1"}
-TWICE = ("tests/contract", "tests/core/test_batch_splitting.py", "tests/engine", "tests/scenarios")  # what the way of a record is seen in
+TWICE = (
+    "tests/contract",
+    "tests/core/test_batch_splitting.py",
+    "tests/engine",
+    "tests/scenarios",
+)  # what the way of a record is seen in
 # Of these folders, what no compiled module has a part in: connections, TLS, SASL, names, brokers.
 ONCE = (
     "tests/engine/metadata/test_bootstrap_failures.py",
@@ -50,7 +63,12 @@ ONCE = (
     "tests/scenarios/test_user_dialers.py",
 )
 # What needs both builds is skipped there.
-NO_COMPILER = {"AIOPRODUCER_PURE": "0", "AIOPRODUCER_REQUIRE_EXT": "0", "CC": "/bin/false", "CI": ""}
+NO_COMPILER = {
+    "AIOPRODUCER_PURE": "0",
+    "AIOPRODUCER_REQUIRE_EXT": "0",
+    "CC": "/bin/false",
+    "CI": "",
+}
 # What each is installed with; "any" is the wheel for any Python.
 DISTRIBUTIONS = {"wheel": COMPILED, "sdist": NO_COMPILER, "any": NO_COMPILER}
 # What `build_info` says of each: the build, and a part of the reason.
@@ -70,7 +88,11 @@ KERBEROS = ROOT / ".nox" / "kerberos"
 KERBEROS_TESTS = ("tests/integration/test_kerberos_real.py",)
 # CI counts a skip as a failure: there `kerberos` runs these tests, as gssapi is in no extra that the shared environment has.
 ELSEWHERE = ("-m", "not kerberos") if os.environ.get("CI") else ()
-LOOPS = {"debug": {"PYTHONASYNCIODEBUG": "1"}, "eager": {"AIOPRODUCER_TEST_LOOP": "eager"}, "uvloop": {"AIOPRODUCER_TEST_LOOP": "uvloop"}}
+LOOPS = {
+    "debug": {"PYTHONASYNCIODEBUG": "1"},
+    "eager": {"AIOPRODUCER_TEST_LOOP": "eager"},
+    "uvloop": {"AIOPRODUCER_TEST_LOOP": "uvloop"},
+}
 
 
 # Sessions
@@ -106,13 +128,24 @@ def unit(session: nox.Session) -> None:
 def plain(session: nox.Session) -> None:
     """The tests in which the way of a record is seen, on plain Python; what `tests` does on the compiled build, or on both."""
     chosen = session.posargs or (*TWICE, *(f"--ignore={path}" for path in ONCE))
-    run(session, "python", "-m", "pytest", "-m", "not integration and not slow and not spark and not both_builds", *chosen, env=PLAIN)
+    run(
+        session,
+        "python",
+        "-m",
+        "pytest",
+        "-m",
+        "not integration and not slow and not spark and not both_builds",
+        *chosen,
+        env=PLAIN,
+    )
 
 
 @nox.session(python=["3.12", "3.13", "3.14", "3.15"], reuse_venv=True, name="pythons")
 def pythons(session: nox.Session) -> None:
     """The unit tests on newer Pythons, each in an environment of its own and skipped where it is not installed; also with eager tasks."""
-    session.install("-e", ".[unit]", env=COMPILED)  # else a build that failed would leave the twin to be tested twice
+    session.install(
+        "-e", ".[unit]", env=COMPILED
+    )  # else a build that failed would leave the twin to be tested twice
     session.run("python", "-c", TELL, "compiled", env=COMPILED)
     for env in ({}, LOOPS["eager"]):
         session.run("python", "-m", "pytest", *WITHOUT_JAVA, *session.posargs, env=COMPILED | env)
@@ -125,14 +158,24 @@ def loops(session: nox.Session) -> None:
         if name == "eager" and sys.version_info < (3, 12):
             session.log("Eager tasks came with Python 3.12: `nox -s pythons` runs them there")
         else:
-            session.run(str(shared(session) / "python"), "-m", "pytest", *WITHOUT_JAVA, *session.posargs, external=True, env=env)
+            session.run(
+                str(shared(session) / "python"),
+                "-m",
+                "pytest",
+                *WITHOUT_JAVA,
+                *session.posargs,
+                external=True,
+                env=env,
+            )
 
 
 @nox.session(venv_backend="none")
 def integration(session: nox.Session) -> None:
     """The tests against a real Kafka."""
     need_java(session)
-    chosen = "integration and not spark and not kerberos" if ELSEWHERE else "integration and not spark"
+    chosen = (
+        "integration and not spark and not kerberos" if ELSEWHERE else "integration and not spark"
+    )
     run(session, "python", "-m", "pytest", "-m", chosen, *session.posargs)
 
 
@@ -141,7 +184,9 @@ def kerberos(session: nox.Session) -> None:
     """The tests with a real KDC. The package gssapi is compiled for it, beside the shared environment: a minute, once."""
     need_java(session)
     programs = shared(session)
-    [wanted] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]["kerberos"]
+    [wanted] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]["kerberos"]
     made_of = digest(wanted, sys.version)
     if not is_noted("kerberos", made_of):
         shutil.rmtree(KERBEROS, ignore_errors=True)
@@ -149,11 +194,27 @@ def kerberos(session: nox.Session) -> None:
         settings.write_text(f"[build_ext]\nparallel = {os.cpu_count() or 1}\n", encoding="utf-8")
         # tests need no quick code; CFLAGS takes the place of -O3
         env = {"CFLAGS": "-O0 -g0", "DIST_EXTRA_CONFIG": str(settings)}
-        install_words = ("-m", "pip", "install", "--progress-bar", "off", "--target", str(KERBEROS), wanted)
+        install_words = (
+            "-m",
+            "pip",
+            "install",
+            "--progress-bar",
+            "off",
+            "--target",
+            str(KERBEROS),
+            wanted,
+        )
         session.run(str(programs / "python"), *install_words, external=True, env=env)
         note("kerberos", made_of)
     path = os.pathsep.join(filter(None, [str(KERBEROS), os.environ.get("PYTHONPATH")]))
-    run(session, "python", "-m", "pytest", *(session.posargs or KERBEROS_TESTS), env={"PYTHONPATH": path})
+    run(
+        session,
+        "python",
+        "-m",
+        "pytest",
+        *(session.posargs or KERBEROS_TESTS),
+        env={"PYTHONPATH": path},
+    )
 
 
 @nox.session(venv_backend="none")
@@ -177,7 +238,9 @@ def lint(session: nox.Session) -> None:
     run(session, "ruff", "format", "--check", ".")
     run(session, "codespell")
     run(session, "lint-imports", "--no-logo")
-    path = os.pathsep.join([str(shared(session)), os.environ["PATH"]])  # on which it looks for pycodestyle
+    path = os.pathsep.join(
+        [str(shared(session)), os.environ["PATH"]]
+    )  # on which it looks for pycodestyle
     run(session, "cython-lint", "--max-line-length", "140", "aioproducer", env={"PATH": path})
 
 
@@ -263,7 +326,9 @@ def build(session: nox.Session) -> None:
         session.run("auditwheel", "show", str(made["wheel"]))
     for kind, env in DISTRIBUTIONS.items():
         depends = () if kind == "wheel" else ("--no-deps",)  # it has installed those of all
-        session.install("--force-reinstall", *depends, requirement("aioproducer", made[kind]), env=env)
+        session.install(
+            "--force-reinstall", *depends, requirement("aioproducer", made[kind]), env=env
+        )
         session.chdir(session.create_tmp())  # so that it is the installed one that is imported
         session.run("python", "-c", TELL, *BUILD_OF[kind], env=env)
         session.run("python", str(ROOT / "examples" / "hello.py"), env=env)
@@ -285,14 +350,24 @@ def distributions(session: nox.Session) -> dict[str, pathlib.Path]:
     [wheel], [sdist] = (ROOT / "dist").glob("*.whl"), (ROOT / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
-    if not files.issuperset(COMPILED_FROM) or any(name.endswith((".c", ".so", ".pyd")) for name in files):
-        session.error(f"{sdist.name} lacks {', '.join(COMPILED_FROM)}, or has what is generated from it")
+    if not files.issuperset(COMPILED_FROM) or any(
+        name.endswith((".c", ".so", ".pyd")) for name in files
+    ):
+        session.error(
+            f"{sdist.name} lacks {', '.join(COMPILED_FROM)}, or has what is generated from it"
+        )
     source = pathlib.Path(session.create_tmp()) / sdist.name.removesuffix(".tar.gz")
     shutil.rmtree(source, ignore_errors=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(source.parent, filter="data")
     # In this environment, which has setuptools: Cython, the other requirement of a build, has nothing to do for this one.
-    here = ("--no-isolation", "--skip-dependency-check", "--outdir", str(ROOT / "dist"), str(source))
+    here = (
+        "--no-isolation",
+        "--skip-dependency-check",
+        "--outdir",
+        str(ROOT / "dist"),
+        str(source),
+    )
     session.run("python", "-m", "build", "--wheel", *here, silent=True, env=PLAIN)
     [anywhere] = (ROOT / "dist").glob("*-py3-none-any.whl")
     return {"wheel": wheel, "sdist": sdist, "any": anywhere}
@@ -310,8 +385,12 @@ def shared(session: nox.Session) -> pathlib.Path:
     wanted = digest("pyproject.toml", sys.version, str(ROOT))
     compiled = digest(*COMPILED_FROM, wanted, *(os.environ.get(name, "") for name in COMPILED))
     if not is_noted("installed", wanted):
-        session.log("Installing what pyproject.toml names, once: half a gigabyte from the registry, some minutes")
-        session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True, silent=True)
+        session.log(
+            "Installing what pyproject.toml names, once: half a gigabyte from the registry, some minutes"
+        )
+        session.run(
+            sys.executable, "-m", "venv", "--clear", str(SHARED), external=True, silent=True
+        )
         install(session, programs, "-e", ".[test,lint]")
         note("installed", wanted)
     elif not is_noted("compiled", compiled):
@@ -348,7 +427,10 @@ def installed_uv(session: nox.Session, programs: pathlib.Path) -> str:
 
 def digest(*names_or_words: str) -> str:
     """Of what these files of the tree hold, and of these words."""
-    told = [(ROOT / each).read_bytes() if (ROOT / each).is_file() else each.encode() for each in names_or_words]
+    told = [
+        (ROOT / each).read_bytes() if (ROOT / each).is_file() else each.encode()
+        for each in names_or_words
+    ]
     return hashlib.sha256(b"\0".join(told)).hexdigest()
 
 
@@ -370,13 +452,17 @@ def need_python(session: nox.Session) -> None:
     """End now if this Python is too old; the environments are made with it."""
     if sys.version_info < OLDEST_PYTHON:
         needed = ".".join(map(str, OLDEST_PYTHON))
-        session.error(f"Python {sys.version.split()[0]} is too old: install {needed} or newer, and make .venv with it")
+        session.error(
+            f"Python {sys.version.split()[0]} is too old: install {needed} or newer, and make .venv with it"
+        )
 
 
 def need_java(session: nox.Session) -> None:
     """End now, with what to install, if there is no Java for Kafka and Spark: before half a gigabyte is fetched."""
     need_python(session)
-    package = ModuleType("aioproducer")  # its front door needs what is not installed yet; `jars` does not
+    package = ModuleType(
+        "aioproducer"
+    )  # its front door needs what is not installed yet; `jars` does not
     package.__path__ = [str(ROOT / "aioproducer")]
     sys.modules.setdefault("aioproducer", package)
     from aioproducer.testing.jars import JavaMissing, java

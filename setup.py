@@ -56,7 +56,9 @@ def extension(source: pathlib.Path) -> Extension:
 
 
 # The tag that release.yml is started by: a link of a release leads to the pages of that release.
-home = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))["tool"]["aioproducer"]["home"]
+home = tomllib.loads(pathlib.Path("pyproject.toml").read_text(encoding="utf-8"))["tool"][
+    "aioproducer"
+]["home"]
 files = f"{home}/blob/v{build['VERSION']}"
 
 

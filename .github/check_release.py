@@ -17,7 +17,9 @@ ROOT: Final = pathlib.Path(__file__).parents[1]
 def obstacles(tag: str, root: pathlib.Path = ROOT) -> Iterator[str]:
     """Yield what stands against a release of `root` under `tag`, in words."""
     version = runpy.run_path(str(root / "aioproducer/build.py"))["VERSION"]
-    home = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["aioproducer"]["home"]
+    home = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "aioproducer"
+    ]["home"]
     if tag != f"v{version}":
         yield f"the tag {tag} is not v{version}, the version in aioproducer/build.py"
     if "://example.org/" in home:

@@ -22,7 +22,9 @@ if _typing.TYPE_CHECKING:
     )
     from aioproducer.config import ProducerConfig as ProducerConfig
     from aioproducer.config.producer_config import ProducerOptions as ProducerOptions
-    from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker as FailureRateCircuitBreaker
+    from aioproducer.core.circuit_breaker import (
+        FailureRateCircuitBreaker as FailureRateCircuitBreaker,
+    )
     from aioproducer.engine.append.thread_bridge import (
         FromThread as FromThread,
     )

@@ -19,7 +19,17 @@ import zlib
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-__all__ = ["COLUMNS", "ENGINE", "NOT_INSTALLED", "PYTHONS", "VERSION", "BuildInfo", "Extension", "build_info", "extension"]
+__all__ = [
+    "COLUMNS",
+    "ENGINE",
+    "NOT_INSTALLED",
+    "PYTHONS",
+    "VERSION",
+    "BuildInfo",
+    "Extension",
+    "build_info",
+    "extension",
+]
 
 # pyproject.toml reads it here, so that the package has it without an installed distribution.
 VERSION: Final = "0.1.0"
@@ -51,7 +61,9 @@ def extension(name: str) -> Extension:
         return Extension(None, "AIOPRODUCER_PURE is set")
     found = _found(name)
     if found.reason and _is_set("AIOPRODUCER_REQUIRE_EXT"):
-        raise ImportError(f"AIOPRODUCER_REQUIRE_EXT is set, and {name} cannot be used: {found.reason}")
+        raise ImportError(
+            f"AIOPRODUCER_REQUIRE_EXT is set, and {name} cannot be used: {found.reason}"
+        )
     return found
 
 
@@ -82,18 +94,30 @@ def _found(name: str) -> Extension:
     except (ImportError, AttributeError, SystemError) as error:
         # If it is not missing, the module exists but was made for another platform, for example.
         is_missing = isinstance(error, ImportError) and error.name == name
-        return Extension(None, NOT_INSTALLED if is_missing else f"the compiled build cannot be loaded ({error})")
+        return Extension(
+            None, NOT_INSTALLED if is_missing else f"the compiled build cannot be loaded ({error})"
+        )
     source = pathlib.Path(module.__file__ or "").with_name(f"{name.rpartition('.')[2]}.pyx")
     # A wheel has no .pyx. SOURCE is 0 if setup.py did not make the module.
-    if source.exists() and getattr(module, "SOURCE", None) not in {0, crc_of_sources(source.parents[name.count(".") - 1])}:
-        raise ImportError(f"{name} is not made of the {source.name} beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1")
+    if source.exists() and getattr(module, "SOURCE", None) not in {
+        0,
+        crc_of_sources(source.parents[name.count(".") - 1]),
+    }:
+        raise ImportError(
+            f"{name} is not made of the {source.name} beside it: `pip install -e .` again, or set AIOPRODUCER_PURE=1"
+        )
     return Extension(module, "")
 
 
 def compiled_from(package: pathlib.Path) -> list[pathlib.Path]:
     """Return the sources of the package's compiled modules: each `_x.pyx`; and `x.py` as the source of `_x` if only `_x.pxd` exists."""
     typed = (types for types in package.rglob("*.pxd") if not types.with_suffix(".pyx").exists())
-    return sorted([*package.rglob("*.pyx"), *(types.with_name(f"{types.stem.removeprefix('_')}.py") for types in typed)])
+    return sorted(
+        [
+            *package.rglob("*.pyx"),
+            *(types.with_name(f"{types.stem.removeprefix('_')}.py") for types in typed),
+        ]
+    )
 
 
 def crc_of_sources(package: pathlib.Path) -> int:
@@ -174,4 +198,6 @@ def _in_full(reason: str) -> str:
         return reason
     if "Tag: py3-none-any" in (installed.read_text("WHEEL") or "").splitlines():
         return f"{reason}: the wheel py3-none-any is installed, which is for any Python and machine"
-    return f"{reason}: it was not compiled when it was installed from source, which needs a C compiler"
+    return (
+        f"{reason}: it was not compiled when it was installed from source, which needs a C compiler"
+    )

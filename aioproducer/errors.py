@@ -268,7 +268,9 @@ class AuthenticationFailed(TransportError):
         code: Kafka's error code, such as 58 (SASL_AUTHENTICATION_FAILED); None if no answer gave one.
     """
 
-    def __init__(self, reason: str, stage: str, mechanism: str | None = None, code: int | None = None) -> None:
+    def __init__(
+        self, reason: str, stage: str, mechanism: str | None = None, code: int | None = None
+    ) -> None:
         # The arguments are in this order, so that the error can be pickled.
         super().__init__(reason, stage, mechanism, code)
         self.reason = reason
@@ -309,7 +311,9 @@ class DeliveryError(KafkaError):
         history: the events of its batch, a text line each; see `explain`.
     """
 
-    def __init__(self, reason: str, topic: str, partition: int, persisted: Persisted, attempts: int) -> None:
+    def __init__(
+        self, reason: str, topic: str, partition: int, persisted: Persisted, attempts: int
+    ) -> None:
         super().__init__()
         # The arguments are in this order, so that the error can be pickled. An OSError, as TimeoutError is, would take them for its own.
         self.args: tuple[Any, ...] = (reason, topic, partition, persisted, attempts)
@@ -326,12 +330,24 @@ class DeliveryError(KafkaError):
             Persisted.MAYBE: "may have been written",
             Persisted.YES: "was written",
         }[self.persisted]
-        times = "never sent" if not self.attempts else "sent once" if self.attempts == 1 else f"sent {self.attempts} times"
+        times = (
+            "never sent"
+            if not self.attempts
+            else "sent once"
+            if self.attempts == 1
+            else f"sent {self.attempts} times"
+        )
         return f"{self.topic}-{self.partition}: {self.reason} (the record {fate}; {times})"
 
     def again(self) -> DeliveryError:
         """Return an equal error. Each await of a failed delivery raises its own: one instance would collect every traceback."""
-        twin = type(self)(self.reason, topic=self.topic, partition=self.partition, persisted=self.persisted, attempts=self.attempts)
+        twin = type(self)(
+            self.reason,
+            topic=self.topic,
+            partition=self.partition,
+            persisted=self.persisted,
+            attempts=self.attempts,
+        )
         twin.__cause__ = self.__cause__
         twin.history = self.history
         return twin

@@ -135,7 +135,15 @@ class Serializer(Protocol[T_contra]):
 class Partitioner(Protocol):
     """Chooses the partition of a record that has no explicit partition."""
 
-    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int], /) -> int:
+    def partition(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partitions: int,
+        available: Sequence[int],
+        /,
+    ) -> int:
         """Return a number from 0 to `partitions` - 1; `available` are the partitions that have a leader now.
 
         Key and value are the results of the serializers. If `partition` raises, or returns a number that is no partition, the caller of
@@ -235,7 +243,9 @@ class PartitionCircuitBreaker(Protocol):
     def on_send(self, context: ProducerStatusContext, /) -> bool:
         """Return whether a batch may be sent now. False: the producer holds it, and asks again a little later."""
 
-    def on_complete(self, context: ProducerStatusContext, partition: TopicPartition, error: Exception | None, /) -> bool:
+    def on_complete(
+        self, context: ProducerStatusContext, partition: TopicPartition, error: Exception | None, /
+    ) -> bool:
         """Note that an attempt ended; `error` is None after a success. Returns True if the breaker muted or unmuted a partition.
 
         The producer also calls it, once for each attempt, when an answer has not come for `circuit_breaker_mute_retry_interval_ms`
@@ -256,10 +266,19 @@ class OpenBatch(Protocol):
     def append(self, timestamp_ms: int, key: bytes | None, value: bytes | None, /) -> Any:
         """Append a record. Returns its delivery, or None: it does not fit, or is no plain record. Never raises if bytes are lacking."""
 
-    def append_many(self, timestamp_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int, /) -> int:
+    def append_many(
+        self,
+        timestamp_ms: int,
+        keys: Sequence[bytes] | None,
+        values: Sequence[bytes],
+        first: int,
+        /,
+    ) -> int:
         """Append the records from index `first` on. Returns the number of appended records, 0: none fits."""
 
-    def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, /) -> Any:
+    def append_record(
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, /
+    ) -> Any:
         """Append a record with encoded headers, its own timestamp or any size. Returns its delivery, or None: it does not fit."""
 
     @property

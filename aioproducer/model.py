@@ -53,7 +53,9 @@ TimestampMs: TypeAlias = SupportsIndex | datetime
 Header: TypeAlias = tuple[str, bytes | None]
 Headers: TypeAlias = Sequence[Header]
 # Headers as `send` takes them; a string is UTF-8, None is no headers. Interceptors and serializers get them as `Headers`.
-HeadersLike: TypeAlias = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None] | None
+HeadersLike: TypeAlias = (
+    Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None] | None
+)
 # A record may be sent wherever one of a more general type may. Without a key it fits any type of keys, and an annotation `Record` alone is one of
 # any record (PEP 696).
 if typing.TYPE_CHECKING:
@@ -404,7 +406,9 @@ def timestamp_of(name: str, value: Any, where: str = "") -> int:
             why = f"its time zone raised {type(error).__name__}. Give whole milliseconds since 1970"
             raise UsageError(f"{name}={shown(value)}{where}: {why}, or None") from error
     if moment is None or not 0 <= moment <= _MAX_TIMESTAMP_MS:
-        raise UsageError(f"{name}={value if isinstance(value, datetime) else shown(value)}{where}: {reason}, or None")
+        raise UsageError(
+            f"{name}={value if isinstance(value, datetime) else shown(value)}{where}: {reason}, or None"
+        )
     return moment
 
 

@@ -7,7 +7,13 @@ from typing import Any, Final
 
 from aioproducer.config.option_kinds import utf8_size
 from aioproducer.errors import UsageError
-from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, PreparedTransaction, TopicPartition, exact_int
+from aioproducer.model import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    PreparedTransaction,
+    TopicPartition,
+    exact_int,
+)
 
 __all__ = [
     "POSITION_PARTITION",
@@ -56,8 +62,12 @@ def read_offsets(offsets: Any) -> dict[tuple[str, int], OffsetAndMetadata]:
         UsageError: `offsets` is no such mapping.
     """
     if not isinstance(offsets, Mapping):
-        raise UsageError(f"offsets are a mapping of (topic, partition) to an offset, not {type(offsets).__name__}")
-    return {_partition(partition): _offset(partition, offset) for partition, offset in offsets.items()}
+        raise UsageError(
+            f"offsets are a mapping of (topic, partition) to an offset, not {type(offsets).__name__}"
+        )
+    return {
+        _partition(partition): _offset(partition, offset) for partition, offset in offsets.items()
+    }
 
 
 def _partition(partition: Any) -> TopicPartition:
@@ -74,11 +84,23 @@ def _offset(partition: Any, given: Any) -> OffsetAndMetadata:
     # Each part but the offset may be left out, or None.
     parts = given if isinstance(given, tuple) and 0 < len(given) <= 3 else (given,)
     offset, metadata, leader_epoch = (*parts, None, None)[:3]
-    offset, metadata, leader_epoch = exact_int(offset), metadata or "", -1 if leader_epoch is None else exact_int(leader_epoch)
+    offset, metadata, leader_epoch = (
+        exact_int(offset),
+        metadata or "",
+        -1 if leader_epoch is None else exact_int(leader_epoch),
+    )
     if offset is None or not 0 <= offset <= _MAX_OFFSET:
-        raise UsageError(f"{given!r} for {partition!r} is no offset: it is a number from 0 on, the next record to read")
-    if not isinstance(metadata, str) or leader_epoch is None or not -1 <= leader_epoch <= _MAX_INT32:
-        raise UsageError(f"{given!r} for {partition!r}: beside the offset it has a text and, perhaps, the number of a leader's epoch")
+        raise UsageError(
+            f"{given!r} for {partition!r} is no offset: it is a number from 0 on, the next record to read"
+        )
+    if (
+        not isinstance(metadata, str)
+        or leader_epoch is None
+        or not -1 <= leader_epoch <= _MAX_INT32
+    ):
+        raise UsageError(
+            f"{given!r} for {partition!r}: beside the offset it has a text and, perhaps, the number of a leader's epoch"
+        )
     check_text(f"the text beside the offset of {partition!r}", metadata)
     return OffsetAndMetadata(offset, metadata, leader_epoch)
 
@@ -98,14 +120,22 @@ def read_group(group: Any) -> ConsumerGroupMetadata:
     if generation_id is None or not -1 <= generation_id <= _MAX_INT32:
         raise UsageError(f"generation_id={group.generation_id!r} is no number of a generation")
     if generation_id > 0 and not group.member_id:
-        raise UsageError(f"generation_id={generation_id} is one of a member's: give its member_id too, or neither")
-    return group if type(group.generation_id) is int else group._replace(generation_id=generation_id)
+        raise UsageError(
+            f"generation_id={generation_id} is one of a member's: give its member_id too, or neither"
+        )
+    return (
+        group if type(group.generation_id) is int else group._replace(generation_id=generation_id)
+    )
 
 
 def _check_names(group: ConsumerGroupMetadata) -> None:
     if not isinstance(group.group_id, str) or not group.group_id:
         raise UsageError(f"group_id={group.group_id!r} names no consumer group")
-    for name, text in (("group_id", group.group_id), ("member_id", group.member_id), ("group_instance_id", group.group_instance_id or "")):
+    for name, text in (
+        ("group_id", group.group_id),
+        ("member_id", group.member_id),
+        ("group_instance_id", group.group_instance_id or ""),
+    ):
         if not isinstance(text, str):
             raise UsageError(f"{name}={text!r}: it is a text")
         check_text(name, text)
@@ -157,4 +187,6 @@ def read_prepared(prepared: Any) -> PreparedTransaction:
         ):
             check_text("transactional_id", transactional_id)
             return PreparedTransaction(transactional_id, producer_id, epoch, version)
-    raise UsageError(f"{prepared!r} is no prepared transaction: give what prepare_transaction() returned")
+    raise UsageError(
+        f"{prepared!r} is no prepared transaction: give what prepare_transaction() returned"
+    )

@@ -28,7 +28,14 @@ class RoundRobinPartitioner:
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
-    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
+    def partition(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partitions: int,
+        available: Sequence[int],
+    ) -> int:
         """Return the next partition (an `interfaces.Partitioner`)."""
         turn = self._next.get(topic, 0)
         self._next[topic] = turn + 1
@@ -57,10 +64,14 @@ def adapt(partitioner: Partitioner | Callable[..., Any] | type[Any] | None) -> C
         try:
             partitioner = kind()
         except TypeError as error:
-            raise UsageError(f"the partitioner class {kind.__name__} cannot be made without arguments: give an object of it") from error
+            raise UsageError(
+                f"the partitioner class {kind.__name__} cannot be made without arguments: give an object of it"
+            ) from error
     function: Any = getattr(partitioner, "partition", partitioner)
     if not callable(function):
-        raise UsageError(f"a partitioner is a function, or an object with a method `partition`, not {type(partitioner).__name__}")
+        raise UsageError(
+            f"a partitioner is a function, or an object with a method `partition`, not {type(partitioner).__name__}"
+        )
     if _takes(function, _OF_KEY):
         return lambda _topic, key, _value, partitions, _available: function(key, partitions)
     if not _takes(function, _OF_ALL):
@@ -78,7 +89,9 @@ def _wrong_arguments(function: Callable[..., Any]) -> str:
 
 def forgetter(partitioner: Choose | None) -> Callable[[str], object]:
     """Return a function that passes a forgotten topic to the partitioner's method `forget`. Without that method it does nothing."""
-    forget: Callable[[str], object] | None = getattr(getattr(partitioner, "__self__", None), "forget", None)
+    forget: Callable[[str], object] | None = getattr(
+        getattr(partitioner, "__self__", None), "forget", None
+    )
     return forget if callable(forget) else lambda _topic: None
 
 
@@ -93,7 +106,14 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
     return True
 
 
-def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
+def choose(
+    function: Choose,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    partitions: int,
+    available: Sequence[int],
+) -> int:
     """Return the partition that the user's partitioner chooses.
 
     Raises:
@@ -108,6 +128,14 @@ def choose(function: Choose, topic: str, key: bytes | None, value: bytes | None,
         if inspect.iscoroutine(chosen):
             chosen.close()
         advice = ": it must be a plain function" if inspect.isawaitable(chosen) else ""
-        what = chosen if isinstance(chosen, bool) else type(chosen).__name__ if partition is None else partition
-        raise UsageError(f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {partitions - 1}{advice}")
+        what = (
+            chosen
+            if isinstance(chosen, bool)
+            else type(chosen).__name__
+            if partition is None
+            else partition
+        )
+        raise UsageError(
+            f"the partitioner chose {what} for {topic!r}, which has partitions 0 to {partitions - 1}{advice}"
+        )
     return partition

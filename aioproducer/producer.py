@@ -30,7 +30,15 @@ from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
 from aioproducer.engine.tasks.fork_safety import FORKED
-from aioproducer.errors import CommitFailed, DeliveryError, ProducerClosed, TransactionAbortable, TransactionMisuse, UsageError, may_succeed
+from aioproducer.errors import (
+    CommitFailed,
+    DeliveryError,
+    ProducerClosed,
+    TransactionAbortable,
+    TransactionMisuse,
+    UsageError,
+    may_succeed,
+)
 from aioproducer.interfaces import Dialer, Resolver
 from aioproducer.metrics.registry import Snapshot
 from aioproducer.model import (
@@ -51,7 +59,14 @@ from aioproducer.model import (
 )
 from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
 from aioproducer.net.settings import net_settings
-from aioproducer.offsets import POSITION_PARTITION, read_group, read_offsets, read_position, read_position_key, read_transactional_id
+from aioproducer.offsets import (
+    POSITION_PARTITION,
+    read_group,
+    read_offsets,
+    read_position,
+    read_position_key,
+    read_transactional_id,
+)
 from aioproducer.records.compression import check_available
 from aioproducer.topic import KindOf, Topic, encoding_of
 
@@ -61,7 +76,13 @@ __all__ = ["Producer"]
 _OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread", "topic")
 # Codes of failed records that Kafka does not call retriable, and that end with the transaction: another one has a new epoch.
 _OF_THE_TRANSACTION: Final = frozenset(
-    {"TRANSACTION_ABORTABLE", "INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE"}
+    {
+        "TRANSACTION_ABORTABLE",
+        "INVALID_PRODUCER_EPOCH",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        "UNKNOWN_PRODUCER_ID",
+        "INVALID_TXN_STATE",
+    }
 )
 # Without type arguments and serializers, both are bytes (PEP 696). Before Python 3.13 only type checkers know defaults.
 if TYPE_CHECKING:
@@ -99,10 +120,14 @@ class Producer(Generic[K, V]):
     """
 
     @overload
-    def __init__(self: Producer[bytes, bytes], config: None = None, **options: Unpack[ProducerArguments]) -> None: ...
+    def __init__(
+        self: Producer[bytes, bytes], config: None = None, **options: Unpack[ProducerArguments]
+    ) -> None: ...
 
     @overload
-    def __init__(self, config: ProducerConfig | None = None, **options: Unpack[ProducerArguments]) -> None: ...
+    def __init__(
+        self, config: ProducerConfig | None = None, **options: Unpack[ProducerArguments]
+    ) -> None: ...
 
     @overload
     def __init__(
@@ -145,7 +170,11 @@ class Producer(Generic[K, V]):
 
     # Options of a settings class or a file, whose serializers are not known: `Producer(**settings.kafka)`.
     @overload
-    def __init__(self: Producer[Any, Any], config: ProducerConfig | None = None, **options: Unpack[AllProducerArguments]) -> None: ...
+    def __init__(
+        self: Producer[Any, Any],
+        config: ProducerConfig | None = None,
+        **options: Unpack[AllProducerArguments],
+    ) -> None: ...
 
     def __init__(
         self,
@@ -161,7 +190,9 @@ class Producer(Generic[K, V]):
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         check_available(cast("Compression", self.config.compression_type))
-        self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
+        self._dialer = dialer or TcpDialer(
+            self.config.send_buffer_bytes, self.config.receive_buffer_bytes
+        )
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
         self._chance = chance or random_number
         self._wall_clock = wall_clock
@@ -176,7 +207,9 @@ class Producer(Generic[K, V]):
         self._unstarted: Runtime | None = None
 
     @classmethod
-    def from_env(cls, prefix: str = DEFAULT_PREFIX, **options: Unpack[AllProducerArguments]) -> Self:
+    def from_env(
+        cls, prefix: str = DEFAULT_PREFIX, **options: Unpack[AllProducerArguments]
+    ) -> Self:
         """Return a producer with the options of environment variables, as `ProducerConfig.from_env` reads them.
 
         Args:
@@ -207,7 +240,9 @@ class Producer(Generic[K, V]):
         self._starting_engine = engine = Runtime(
             self.config,
             self._fast_path,
-            net_settings(self.config, VERSION, self._dialer, self._resolver, self._chance, self._wall_clock),
+            net_settings(
+                self.config, VERSION, self._dialer, self._resolver, self._chance, self._wall_clock
+            ),
         )
         try:
             await engine.start(wait=wait)
@@ -220,10 +255,16 @@ class Producer(Generic[K, V]):
 
     def _check_startable(self) -> None:
         if self._is_engine_stopped:
-            raise ProducerClosed("the producer was stopped, and a producer starts once; make a new one")
+            raise ProducerClosed(
+                "the producer was stopped, and a producer starts once; make a new one"
+            )
         if (engine := self._engine or self._starting_engine) is not None:
             engine.check_place()
-            raise ProducerClosed("a producer starts once; make a new one" if engine is self._engine else "the producer starts already")
+            raise ProducerClosed(
+                "a producer starts once; make a new one"
+                if engine is self._engine
+                else "the producer starts already"
+            )
 
     async def send(
         self,
@@ -263,7 +304,9 @@ class Producer(Generic[K, V]):
         """
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
-            delivery = await self._fast_path.slowly(topic, value, key, partition, timestamp_ms, headers)
+            delivery = await self._fast_path.slowly(
+                topic, value, key, partition, timestamp_ms, headers
+            )
         return delivery
 
     async def send_and_wait(
@@ -283,10 +326,21 @@ class Producer(Generic[K, V]):
         Cancellation: while `send` waits, the record is not queued. After that the record is sent all the same.
         """
         if not self._is_send_ours:
-            return await (await self.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers))
+            return await (
+                await self.send(
+                    topic,
+                    value,
+                    key,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    headers=headers,
+                )
+            )
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:
-            delivery = await self._fast_path.slowly(topic, value, key, partition, timestamp_ms, headers)
+            delivery = await self._fast_path.slowly(
+                topic, value, key, partition, timestamp_ms, headers
+            )
         return await delivery
 
     def send_nowait(
@@ -306,10 +360,16 @@ class Producer(Generic[K, V]):
             The other errors of `send`. After each of them, and after WouldBlock, the record was not queued.
         """
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
-        return delivery if delivery is not None else self._fast_path.now(topic, value, key, partition, timestamp_ms, headers)
+        return (
+            delivery
+            if delivery is not None
+            else self._fast_path.now(topic, value, key, partition, timestamp_ms, headers)
+        )
 
     async def send_many(
-        self, topic: str, records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None]
+        self,
+        topic: str,
+        records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None],
     ) -> Deliveries:
         """Queue many records, in order, faster than as many sends. Returns their deliveries.
 
@@ -327,7 +387,9 @@ class Producer(Generic[K, V]):
             `Deliveries.of(error)` returns their deliveries. The call may have read one chunk more from an iterator.
         Cancellation: the same, with CancelledError.
         """
-        return await self._running_engine().send_many(topic, records, partial(_OURS["send"], self), None)
+        return await self._running_engine().send_many(
+            topic, records, partial(_OURS["send"], self), None
+        )
 
     async def send_columns(
         self,
@@ -380,7 +442,9 @@ class Producer(Generic[K, V]):
         the topic, and while a circuit breaker sends keys to other partitions.
         """
         send = partial(_OURS["send"], self)
-        return await self._running_engine().send_columns(topic, values, keys, partition, timestamps_ms, headers, partitions, send)
+        return await self._running_engine().send_columns(
+            topic, values, keys, partition, timestamps_ms, headers, partitions, send
+        )
 
     @overload
     def topic(self, name: str) -> Topic[K, V]: ...
@@ -394,7 +458,9 @@ class Producer(Generic[K, V]):
     @overload
     def topic(self, name: str, *, key: KindOf[T], value: KindOf[U]) -> Topic[T, U]: ...
 
-    def topic(self, name: str, *, key: KindOf[Any] | None = None, value: KindOf[Any] | None = None) -> Topic[Any, Any]:
+    def topic(
+        self, name: str, *, key: KindOf[Any] | None = None, value: KindOf[Any] | None = None
+    ) -> Topic[Any, Any]:
         """Return a handle of a topic, which encodes keys and values of one type each. It may be made before `start`.
 
         ```python
@@ -474,7 +540,10 @@ class Producer(Generic[K, V]):
                 self._unstarted.parts.close_interception()
                 self._unstarted = None
             self._release_client_id()
-        elif not (engine.is_forked or (self._is_engine_stopped and engine.has_start_ended and engine.has_ended)):
+        elif not (
+            engine.is_forked
+            or (self._is_engine_stopped and engine.has_start_ended and engine.has_ended)
+        ):
             await self._stop_engine(engine)
 
     async def _stop_engine(self, engine: Runtime) -> None:
@@ -528,14 +597,23 @@ class Producer(Generic[K, V]):
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Call `stop`. After an exception or a cancellation it flushes too, within its limit, and keeps the original exception."""
         await self.stop()
 
     @property
     def buffer_available(self) -> int:
         """Return the free bytes of `buffer_memory`."""
-        return self._engine.pool.available if self._engine is not None else int(self.config.buffer_memory)
+        return (
+            self._engine.pool.available
+            if self._engine is not None
+            else int(self.config.buffer_memory)
+        )
 
     def metrics(self) -> Snapshot:
         """Return a snapshot of all metrics, by name (Java's `metrics()`). Any thread may call it.
@@ -576,7 +654,9 @@ class Producer(Generic[K, V]):
 
     def explain(self) -> str:
         """Return a text for people about what waits now and why: memory, waiting sends, the oldest batches. It has no keys or values."""
-        return "\n".join([repr(self), *(self._engine.explain() if self._engine is not None else ())])
+        return "\n".join(
+            [repr(self), *(self._engine.explain() if self._engine is not None else ())]
+        )
 
     # Transactions. Each call waits at most `max_block_ms`. Then it raises TransactionTimeout, which names the cause of the wait, and the
     # operation goes on.
@@ -595,7 +675,9 @@ class Producer(Generic[K, V]):
         # Most producers have no transactions.
         from aioproducer.engine.transactions.transaction_manager import TransactionScope
 
-        return TransactionScope(lambda: self._running_engine().transaction_manager, self.config.max_block_ms / 1000)
+        return TransactionScope(
+            lambda: self._running_engine().transaction_manager, self.config.max_block_ms / 1000
+        )
 
     async def init_transactions(self, transactional_id: str) -> None:
         """Take a transactional id, as a new producer with it does; connections and metadata stay.
@@ -673,7 +755,9 @@ class Producer(Generic[K, V]):
         await self._running_engine().transaction_manager.abort()
 
     async def send_offsets_to_transaction(
-        self, offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]], group: str | ConsumerGroupMetadata
+        self,
+        offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]],
+        group: str | ConsumerGroupMetadata,
     ) -> None:
         """Add a consumer's offsets to the transaction: they are committed with it, or not at all (KIP-447).
 
@@ -692,7 +776,9 @@ class Producer(Generic[K, V]):
         transaction_manager = self._running_engine().transaction_manager
         await transaction_manager.send_offsets(read_group(group), read_offsets(offsets))
 
-    async def send_position_to_transaction(self, job: str, number: int, cursor: str = "", *, topic: str) -> None:
+    async def send_position_to_transaction(
+        self, job: str, number: int, cursor: str = "", *, topic: str
+    ) -> None:
         """Add the position of a job in its source to the transaction: it is committed with the records, or not at all.
 
         After a crash the job reads its position by `committed_position`, and continues behind it: each of its records is in Kafka once,
@@ -744,7 +830,9 @@ class Producer(Generic[K, V]):
         await transaction_manager.idle("committed_position()")
         await engine.parts.accumulator.partitions(topic)
         assert engine.parts.coordinator_calls is not None
-        return await committed_offset(engine.parts.coordinator_calls, group.group_id, topic, "committed_position()")
+        return await committed_offset(
+            engine.parts.coordinator_calls, group.group_id, topic, "committed_position()"
+        )
 
     async def run_in_transaction(self, func: Callable[[], Awaitable[T]], attempts: int = 5) -> T:
         """Run `await func()` in a transaction, and once more in a new one if the transaction was aborted. Returns the result.
@@ -776,7 +864,10 @@ class Producer(Generic[K, V]):
         failed: TransactionAbortable | DeliveryError | None = None
         for attempt in range(most):
             if failed is not None:
-                pause_ms = min(self.config.retry_backoff_ms * 2.0 ** (attempt - 1), self.config.retry_backoff_max_ms)
+                pause_ms = min(
+                    self.config.retry_backoff_ms * 2.0 ** (attempt - 1),
+                    self.config.retry_backoff_max_ms,
+                )
                 await asyncio.sleep(pause_ms / 1000)
             is_begun = False
             try:
@@ -817,7 +908,10 @@ class Producer(Generic[K, V]):
             return
         try:
             warnings.warn(
-                f"{self!r} was never stopped: use `async with`, or `await producer.stop()`", ResourceWarning, source=self, stacklevel=1
+                f"{self!r} was never stopped: use `async with`, or `await producer.stop()`",
+                ResourceWarning,
+                source=self,
+                stacklevel=1,
             )
         finally:
             # A warnings filter may raise the warning as an error.
@@ -825,7 +919,9 @@ class Producer(Generic[K, V]):
 
 
 # The calls as they are defined above: a program may replace those of the class, as instrumentations do with `send`.
-_OURS: Final[Mapping[str, Any]] = {name: getattr(Producer, name) for name in ("send", *_OTHER_WAYS_IN)}
+_OURS: Final[Mapping[str, Any]] = {
+    name: getattr(Producer, name) for name in ("send", *_OTHER_WAYS_IN)
+}
 
 
 def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:

@@ -76,7 +76,9 @@ def is_two_phase(given: object) -> bool:
     return not isinstance(given, type) and callable(getattr(given, "prepare", None))
 
 
-def adapt(function: Callable[..., bytes] | Serializer[Any] | None, name: str = "a serializer") -> Step:
+def adapt(
+    function: Callable[..., bytes] | Serializer[Any] | None, name: str = "a serializer"
+) -> Step:
     """Return the step of a `Serializer`, of a function of three arguments (topic, headers, value) or of a plain `f(value)`; None: of bytes.
 
     `name`: what the caller calls the argument, for texts.
@@ -90,7 +92,9 @@ def adapt(function: Callable[..., bytes] | Serializer[Any] | None, name: str = "
         return Step(shape=WITH_HEADERS, serializer=function)  # type: ignore[arg-type]
     assert callable(function)
     if is_coroutine_function(function):
-        raise ConfigError(f"{name} is a plain function; {function!r} is a coroutine function. Await before `send`.")
+        raise ConfigError(
+            f"{name} is a plain function; {function!r} is a coroutine function. Await before `send`."
+        )
     try:
         inspect.signature(function).bind(b"value")
     except TypeError:
@@ -101,7 +105,9 @@ def adapt(function: Callable[..., bytes] | Serializer[Any] | None, name: str = "
     return Step(function)
 
 
-def serialize(what: str, step: Step, topic: str, headers: Headers, value: Any, call: Callable[..., Any]) -> tuple[bytes | None, Headers]:
+def serialize(
+    what: str, step: Step, topic: str, headers: Headers, value: Any, call: Callable[..., Any]
+) -> tuple[bytes | None, Headers]:
     """Return the bytes of a key or value, and the headers that the record has now.
 
     None stays None: it is a null key or a tombstone.
@@ -124,12 +130,22 @@ def serialize(what: str, step: Step, topic: str, headers: Headers, value: Any, c
         return as_bytes(what, topic, value), headers
     if kind is not None and not isinstance(value, kind):
         raise mistyped(what, kind, topic, value)
-    given = (value,) if shape == OF_VALUE else (topic, headers, value) if shape == OF_RECORD else (value, headers)
+    given = (
+        (value,)
+        if shape == OF_VALUE
+        else (topic, headers, value)
+        if shape == OF_RECORD
+        else (value, headers)
+    )
     try:
         encoded = call(f"{what}_serializer", function, *given)
     except USER_FAILURES as error:
         raise failure(what, topic, value, error) from error
-    return (encoded, headers) if type(encoded) is bytes else finish(what, shape, topic, headers, encoded)
+    return (
+        (encoded, headers)
+        if type(encoded) is bytes
+        else finish(what, shape, topic, headers, encoded)
+    )
 
 
 def as_bytes(what: str, topic: str, value: Any) -> bytes:
@@ -153,20 +169,28 @@ def _copied(what: str, topic: str, buffer: Any) -> bytes:
         return bytes(memoryview(buffer))
     # A memoryview was released, as that of a `with` block is at its end.
     except ValueError as error:
-        raise SerializationError(f"{what} for {topic!r} is a {type(buffer).__name__} that cannot be read: {error}") from error
+        raise SerializationError(
+            f"{what} for {topic!r} is a {type(buffer).__name__} that cannot be read: {error}"
+        ) from error
 
 
 def mistyped(what: str, kind: type, topic: str, value: object) -> SerializationError:
     """Return the error of a key or value that is no instance of the class that the topic was given."""
-    return SerializationError(f"{what} for {topic!r} is {type(value).__name__}, not {kind.__name__}, which `topic({what}=...)` names")
+    return SerializationError(
+        f"{what} for {topic!r} is {type(value).__name__}, not {kind.__name__}, which `topic({what}=...)` names"
+    )
 
 
 def failure(what: str, topic: str, value: object, error: BaseException) -> SerializationError:
     """Return the error of a serializer that raised."""
-    return SerializationError(f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}")
+    return SerializationError(
+        f"{what}_serializer raised {type(error).__name__}{_place(error)} on a {type(value).__name__} for {topic!r}"
+    )
 
 
-def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) -> tuple[bytes, Headers]:
+def finish(
+    what: str, shape: int, topic: str, headers: Headers, encoded: Any
+) -> tuple[bytes, Headers]:
     """Return the bytes and headers of what a serializer returned, if that is not bytes.
 
     Raises:
@@ -178,8 +202,14 @@ def finish(what: str, shape: int, topic: str, headers: Headers, encoded: Any) ->
         return _copied(what, topic, encoded), headers
     if inspect.iscoroutine(encoded):
         encoded.close()
-    advice = ": await in your code, before `send`" if inspect.isawaitable(encoded) or inspect.isasyncgen(encoded) else ""
-    raise SerializationError(f"{what}_serializer gave {type(encoded).__name__} for {topic!r}, not bytes{advice}")
+    advice = (
+        ": await in your code, before `send`"
+        if inspect.isawaitable(encoded) or inspect.isasyncgen(encoded)
+        else ""
+    )
+    raise SerializationError(
+        f"{what}_serializer gave {type(encoded).__name__} for {topic!r}, not bytes{advice}"
+    )
 
 
 def _place(error: BaseException) -> str:
@@ -189,7 +219,9 @@ def _place(error: BaseException) -> str:
         trace = trace.tb_next
     frame = trace.tb_frame
     # A builtin has no frame of its own: the last one is that of our caller.
-    if frame.f_globals.get("__name__", "").startswith(("aioproducer.serializers", "aioproducer.engine.")):
+    if frame.f_globals.get("__name__", "").startswith(
+        ("aioproducer.serializers", "aioproducer.engine.")
+    ):
         return ""
     return f" in {frame.f_code.co_name} ({frame.f_code.co_filename}:{trace.tb_lineno})"
 
@@ -220,7 +252,17 @@ class Encoding:
         fast: what the compiled fast path has made of the steps; None: nothing yet.
     """
 
-    __slots__ = ("_encoders", "fast", "is_prepared", "is_two_phase", "key", "simple", "simple_kind", "topic", "value")
+    __slots__ = (
+        "_encoders",
+        "fast",
+        "is_prepared",
+        "is_two_phase",
+        "key",
+        "simple",
+        "simple_kind",
+        "topic",
+        "value",
+    )
 
     def __init__(self, topic: str, key: Step, value: Step) -> None:
         self.topic: str = topic
@@ -243,7 +285,11 @@ class Encoding:
     def name(self) -> str:
         """Return which serializers are prepared, for texts."""
         parts = [("key", self.key.serializer), ("value", self.value.serializer)]
-        return " and ".join(f"{what}_serializer {type(given).__name__}" for what, given in parts if given is not None)
+        return " and ".join(
+            f"{what}_serializer {type(given).__name__}"
+            for what, given in parts
+            if given is not None
+        )
 
     def is_current(self) -> bool:
         """Return whether records can be encoded now: the encoders are prepared, and none of them is stale.
@@ -251,7 +297,11 @@ class Encoding:
         Raises:
             SerializationError: an encoder's `is_stale` failed.
         """
-        if self.is_prepared and self.is_two_phase and any(map(_is_stale, repeat(self.topic), self._encoders)):
+        if (
+            self.is_prepared
+            and self.is_two_phase
+            and any(map(_is_stale, repeat(self.topic), self._encoders))
+        ):
             self.is_prepared, self.fast = False, None
         return self.is_prepared
 
@@ -274,7 +324,10 @@ class Encoding:
             SerializationError: a serializer raised, or gave no encoder.
         """
         encoders: list[Encoder[Any]] = []
-        key, value = [await self._prepared(what, step, encoders) for what, step in (("key", self.key), ("value", self.value))]
+        key, value = [
+            await self._prepared(what, step, encoders)
+            for what, step in (("key", self.key), ("value", self.value))
+        ]
         self.key, self.value, self._encoders = key, value, encoders
         self.is_prepared, self.fast = True, None
 
@@ -335,7 +388,11 @@ class Encodings:
 
     __slots__ = ("_key", "_value", "by_topic")
 
-    def __init__(self, key: Callable[..., bytes] | Serializer[Any] | None, value: Callable[..., bytes] | Serializer[Any] | None) -> None:
+    def __init__(
+        self,
+        key: Callable[..., bytes] | Serializer[Any] | None,
+        value: Callable[..., bytes] | Serializer[Any] | None,
+    ) -> None:
         self._key = adapt(key)
         self._value = adapt(value)
         self.by_topic: dict[str, Encoding] = {}

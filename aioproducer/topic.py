@@ -10,14 +10,31 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NewType, TypeAlias, TypeVar, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    NewType,
+    TypeAlias,
+    TypeVar,
+    get_origin,
+)
 from uuid import UUID
 
 from aioproducer.engine.chosen_build import Delivery
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.errors import ConfigError
 from aioproducer.interfaces import Serializer
-from aioproducer.model import Headers, HeadersLike, PartitionNumber, Record, RecordMetadata, TimestampMs
+from aioproducer.model import (
+    Headers,
+    HeadersLike,
+    PartitionNumber,
+    Record,
+    RecordMetadata,
+    TimestampMs,
+)
 from aioproducer.serializers import AS_BYTES, BYTES, OF_VALUE, Encoding, Step, adapt, is_two_phase
 
 if TYPE_CHECKING:
@@ -71,9 +88,13 @@ class Topic(Generic[K, V]):
         Cancellation: while `send` waits, the record is not queued.
         """
         fast_path = self._producer._fast_path
-        delivery = fast_path.append_encoded(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
+        delivery = fast_path.append_encoded(
+            self.name, value, key, partition, timestamp_ms, headers, self._encoding
+        )
         if delivery is None:
-            delivery = await fast_path.slowly(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
+            delivery = await fast_path.slowly(
+                self.name, value, key, partition, timestamp_ms, headers, self._encoding
+            )
         return delivery
 
     async def send_and_wait(
@@ -92,9 +113,13 @@ class Topic(Generic[K, V]):
         Cancellation: while `send` waits, the record is not queued. After that the record is sent all the same.
         """
         fast_path = self._producer._fast_path
-        delivery = fast_path.append_encoded(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
+        delivery = fast_path.append_encoded(
+            self.name, value, key, partition, timestamp_ms, headers, self._encoding
+        )
         if delivery is None:
-            delivery = await fast_path.slowly(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
+            delivery = await fast_path.slowly(
+                self.name, value, key, partition, timestamp_ms, headers, self._encoding
+            )
         return await delivery
 
     def send_nowait(
@@ -113,10 +138,20 @@ class Topic(Generic[K, V]):
             The other errors of `send`. After each of them, and after WouldBlock, the record was not queued.
         """
         fast_path = self._producer._fast_path
-        delivery = fast_path.append_encoded(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
-        return delivery if delivery is not None else fast_path.now(self.name, value, key, partition, timestamp_ms, headers, self._encoding)
+        delivery = fast_path.append_encoded(
+            self.name, value, key, partition, timestamp_ms, headers, self._encoding
+        )
+        return (
+            delivery
+            if delivery is not None
+            else fast_path.now(
+                self.name, value, key, partition, timestamp_ms, headers, self._encoding
+            )
+        )
 
-    async def send_many(self, records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None]) -> Deliveries:
+    async def send_many(
+        self, records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None]
+    ) -> Deliveries:
         """Queue many records, in order, as `Producer.send_many` does. Returns their deliveries.
 
         Raises:
@@ -133,7 +168,9 @@ class Topic(Generic[K, V]):
         Raises:
             MetadataTimeout, BrokerError: as `send`.
         """
-        return set(range(await self._producer._running_engine().parts.accumulator.partitions(self.name)))
+        return set(
+            range(await self._producer._running_engine().parts.accumulator.partitions(self.name))
+        )
 
     async def ready(self) -> None:
         """Wait until the topic is known and its serializers are prepared, at most `max_block_ms` for each. Later sends wait for neither.
@@ -149,7 +186,9 @@ class Topic(Generic[K, V]):
         return f"<Topic {self.name!r}>"
 
 
-async def _send(topic: Topic[Any, Any], _name: str, value: Any, key: Any, **options: Any) -> Delivery:
+async def _send(
+    topic: Topic[Any, Any], _name: str, value: Any, key: Any, **options: Any
+) -> Delivery:
     """Send a record of `send_many`, with the arguments of `Producer.send`."""
     return await topic.send(value, key, **options)
 
@@ -160,16 +199,18 @@ async def _send(topic: Topic[Any, Any], _name: str, value: Any, key: Any, **opti
 
 
 # How keys or values become bytes: their type, a function of one, or of topic, headers and one, or a two-phase serializer.
-KindOf: TypeAlias = type[T] | Callable[[T], bytes] | Callable[[str, Headers, T], bytes] | Serializer[T]
-
-_KINDS: Final = (
-    "bytes, str, a pydantic model, a msgspec Struct, a dataclass, a TypedDict, a function of the value that returns bytes, or a Serializer"
+KindOf: TypeAlias = (
+    type[T] | Callable[[T], bytes] | Callable[[str, Headers, T], bytes] | Serializer[T]
 )
+
+_KINDS: Final = "bytes, str, a pydantic model, a msgspec Struct, a dataclass, a TypedDict, a function of the value that returns bytes, or a Serializer"
 # What pydantic's own `BaseModel.model_dump_json` has as its module.
 _PYDANTIC: Final = "pydantic."
 
 
-def encoding_of(config: ProducerConfig, topic: str, key: KindOf[Any] | None, value: KindOf[Any] | None) -> Encoding | None:
+def encoding_of(
+    config: ProducerConfig, topic: str, key: KindOf[Any] | None, value: KindOf[Any] | None
+) -> Encoding | None:
     """Return how the records of a topic handle are encoded. None: as the options say, because neither a key nor a value type is given.
 
     Raises:
@@ -260,7 +301,9 @@ def _dataclass_json(value: Any) -> bytes:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode()
+    return json.dumps(
+        value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain
+    ).encode()
 
 
 def _plain(value: object) -> object:

@@ -33,7 +33,13 @@ from aioproducer.model import (
 )
 from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
 from aioproducer.net.settings import net_settings
-from aioproducer.offsets import check_text, read_group, read_offsets, read_position_key, read_prepared
+from aioproducer.offsets import (
+    check_text,
+    read_group,
+    read_offsets,
+    read_position_key,
+    read_prepared,
+)
 
 __all__ = ["TransactionResolver"]
 
@@ -83,7 +89,9 @@ class TransactionResolver:
         # As `Producer` does.
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(config)
-        self._dialer = dialer or TcpDialer(self.config.send_buffer_bytes, self.config.receive_buffer_bytes)
+        self._dialer = dialer or TcpDialer(
+            self.config.send_buffer_bytes, self.config.receive_buffer_bytes
+        )
         self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
         self._chance = chance or random_number
         self._wall_clock = wall_clock
@@ -100,12 +108,21 @@ class TransactionResolver:
         Cancellation, or an error: no task is left running, and `start` may be called again.
         """
         if self._is_stopped:
-            raise ProducerClosed("the resolver was stopped, and a resolver starts once; make a new one")
+            raise ProducerClosed(
+                "the resolver was stopped, and a resolver starts once; make a new one"
+            )
         if self._engine is not None:
             self._engine.check_place()
-            raise ProducerClosed("a resolver starts once; make a new one" if self._has_started else "the resolver starts already")
+            raise ProducerClosed(
+                "a resolver starts once; make a new one"
+                if self._has_started
+                else "the resolver starts already"
+            )
         engine = self._engine = ResolverRuntime(
-            self.config, net_settings(self.config, VERSION, self._dialer, self._resolver, self._chance, self._wall_clock)
+            self.config,
+            net_settings(
+                self.config, VERSION, self._dialer, self._resolver, self._chance, self._wall_clock
+            ),
         )
         try:
             await engine.start()
@@ -158,7 +175,9 @@ class TransactionResolver:
         """Abort a prepared transaction. Returns once its coordinator has decided so, also if it had before. Raises: as `commit`."""
         await end_transaction(self._running().calls, read_prepared(prepared), is_commit=False)
 
-    async def committed_offset(self, group: str, topic: str, *, stable: bool = True) -> Position | None:
+    async def committed_offset(
+        self, group: str, topic: str, *, stable: bool = True
+    ) -> Position | None:
         """Return the committed offset of a group for partition 0 of a topic, as `number`, and its metadata, as `cursor`; None: there is none.
 
         It is the position that a job sent by `send_position_to_transaction`.
@@ -176,9 +195,13 @@ class TransactionResolver:
         """
         engine = self._running()
         key = read_position_key(group, topic)
-        return await committed_offset(engine.calls, key.group_id, topic, "committed_offset()", is_stable=stable)
+        return await committed_offset(
+            engine.calls, key.group_id, topic, "committed_offset()", is_stable=stable
+        )
 
-    async def committed_offsets(self, group: str, *, stable: bool = True) -> dict[TopicPartition, OffsetAndMetadata]:
+    async def committed_offsets(
+        self, group: str, *, stable: bool = True
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return all offsets that a group has committed, by partition. Topics that may not be described are left out.
 
         Args:
@@ -192,10 +215,14 @@ class TransactionResolver:
         Cancellation: nothing goes on.
         """
         engine = self._running()
-        return await committed_offsets(engine.calls, read_group(group).group_id, "committed_offsets()", is_stable=stable)
+        return await committed_offsets(
+            engine.calls, read_group(group).group_id, "committed_offsets()", is_stable=stable
+        )
 
     async def commit_offsets(
-        self, group: str | ConsumerGroupMetadata, offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]]
+        self,
+        group: str | ConsumerGroupMetadata,
+        offsets: Mapping[P, int | OffsetAndMetadata | tuple[int, str]],
     ) -> None:
         """Commit the offsets of a consumer group at once, outside transactions.
 
@@ -232,7 +259,9 @@ class TransactionResolver:
         check_text("prefix", prefix)
         return await list_transactions(engine.calls, engine.brokers, prefix)
 
-    async def describe_transactions(self, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> list[TransactionDescription]:
         """Return what the coordinators know of transactional ids, in the given order. An id that is not known is left out.
 
         Raises:
@@ -242,9 +271,15 @@ class TransactionResolver:
         Cancellation: nothing goes on.
         """
         engine = self._running()
-        names = None if isinstance(transactional_ids, str) or not isinstance(transactional_ids, Iterable) else list(transactional_ids)
+        names = (
+            None
+            if isinstance(transactional_ids, str) or not isinstance(transactional_ids, Iterable)
+            else list(transactional_ids)
+        )
         if names is None or not all(isinstance(name, str) and name for name in names):
-            raise UsageError(f"{transactional_ids!r} are no transactional ids: give a list of their names")
+            raise UsageError(
+                f"{transactional_ids!r} are no transactional ids: give a list of their names"
+            )
         for name in names:
             check_text("a transactional id", name)
         return await describe_transactions(engine.calls, names)
@@ -265,12 +300,23 @@ class TransactionResolver:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Call `stop`."""
         await self.stop()
 
     def __repr__(self) -> str:
-        state = "stopped" if self._is_stopped else "running" if self._engine is not None and self._engine.is_open else "not running"
+        state = (
+            "stopped"
+            if self._is_stopped
+            else "running"
+            if self._engine is not None and self._engine.is_open
+            else "not running"
+        )
         return f"<TransactionResolver {','.join(self.config.bootstrap_servers)}: {state}>"
 
     def __del__(self) -> None:
@@ -279,7 +325,10 @@ class TransactionResolver:
             return
         try:
             warnings.warn(
-                f"{self!r} was never stopped: use `async with`, or `await resolver.stop()`", ResourceWarning, source=self, stacklevel=1
+                f"{self!r} was never stopped: use `async with`, or `await resolver.stop()`",
+                ResourceWarning,
+                source=self,
+                stacklevel=1,
             )
         finally:
             # A warnings filter may raise the warning as an error.

@@ -33,19 +33,31 @@ async def place(request: web.Request) -> web.Response:
         raise web.HTTPBadRequest(text="an order is a JSON object with a customer") from None
     try:
         metadata = await request.app[PRODUCER].send_and_wait("orders", order, key=customer.encode())
-    except SendTimeout as error:  # Kafka is away or slower than the clients: the order was not queued, so try again
-        return web.json_response({"detail": str(error), "persisted": "no"}, status=503, headers={"Retry-After": "1"})
+    except (
+        SendTimeout
+    ) as error:  # Kafka is away or slower than the clients: the order was not queued, so try again
+        return web.json_response(
+            {"detail": str(error), "persisted": "no"}, status=503, headers={"Retry-After": "1"}
+        )
     except DeliveryError as error:  # the order was queued and not acknowledged: `persisted` says whether it may be in the log
         status = 503 if error.persisted is Persisted.NO else 504
-        return web.json_response({"detail": str(error), "persisted": error.persisted}, status=status)
-    return web.json_response({"partition": metadata.partition, "offset": metadata.offset}, status=201)
+        return web.json_response(
+            {"detail": str(error), "persisted": error.persisted}, status=status
+        )
+    return web.json_response(
+        {"partition": metadata.partition, "offset": metadata.offset}, status=201
+    )
 
 
 def create_app(**options: Any) -> web.Application:
     """Return the application. The options go to the producer."""
 
     async def with_producer(app: web.Application) -> AsyncIterator[None]:
-        settings: dict[str, Any] = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
+        settings: dict[str, Any] = {
+            "bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"),
+            "max_block_ms": 2_000,
+            **options,
+        }
         # It goes on connecting in the background. At the end it sends the queued records, at most for `close_timeout_ms`.
         async with Producer[bytes, bytes](**settings).running(wait=False) as app[PRODUCER]:
             yield

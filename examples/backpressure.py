@@ -35,7 +35,9 @@ async def wait(producer: Producer[bytes, bytes], cluster: FakeCluster) -> None:
         await producer.send("events", VALUE, key=b"%d" % (number % 100))
         least = min(least, producer.buffer_available)
     summary = await producer.flush()
-    print(f"waiting: {RECORDS} sent, {summary.failed} failed, the source was at most {(BUFFER - least) // 1000} KB ahead")
+    print(
+        f"waiting: {RECORDS} sent, {summary.failed} failed, the source was at most {(BUFFER - least) // 1000} KB ahead"
+    )
 
 
 async def refuse(producer: Producer[bytes, bytes], cluster: FakeCluster) -> None:

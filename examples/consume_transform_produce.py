@@ -47,25 +47,35 @@ class Invoicing(ConsumerRebalanceListener):
             consumer.subscribe(["orders"], listener=self)
             await consumer.start()
             try:
-                while batches := await consumer.getmany(timeout_ms=int(idle * 1000), max_records=10):
+                while batches := await consumer.getmany(
+                    timeout_ms=int(idle * 1000), max_records=10
+                ):
                     async with self._turn:
                         await self._invoice(producer, consumer, batches, crash_at)
             finally:
                 await consumer.stop()
 
     async def _invoice(
-        self, producer: Producer[Any, Any], consumer: Any, batches: dict[TopicPartition, list[Any]], crash_at: int | None
+        self,
+        producer: Producer[Any, Any],
+        consumer: Any,
+        batches: dict[TopicPartition, list[Any]],
+        crash_at: int | None,
     ) -> None:
         try:
             async with producer.transaction():
                 for records in batches.values():
                     for record in records:
-                        await producer.send("invoices", b"invoice of " + record.value, key=record.key)
+                        await producer.send(
+                            "invoices", b"invoice of " + record.value, key=record.key
+                        )
                         self.written += 1
                         if self.written == crash_at:
                             await producer.flush()  # so that the log has invoices that readers of committed records must not see
                             raise Crash
-                offsets = {partition: records[-1].offset + 1 for partition, records in batches.items()}
+                offsets = {
+                    partition: records[-1].offset + 1 for partition, records in batches.items()
+                }
                 await producer.send_offsets_to_transaction(offsets, group_of(consumer))
         except TransactionAbortable as error:
             # also CommitFailed, after a late rebalance: read again from the committed offsets
@@ -117,7 +127,9 @@ async def main() -> None:
         await order(cluster.client_options)
         await run(cluster.client_options, (7, 25, None))
         invoices = cluster.values("invoices", isolation="read_committed")
-        print(f"{len(cluster.values('invoices'))} invoices were written, {len(invoices)} are visible, {len(set(invoices))} are different")
+        print(
+            f"{len(cluster.values('invoices'))} invoices were written, {len(invoices)} are visible, {len(set(invoices))} are different"
+        )
 
 
 if __name__ == "__main__":

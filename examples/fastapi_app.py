@@ -48,15 +48,21 @@ def producer_of(request: Request) -> Producer[bytes, bytes]:
 
 
 @router.post("/orders", status_code=201)
-async def place(order: Order, producer: Annotated[Producer[bytes, bytes], Depends(producer_of)]) -> Place:
+async def place(
+    order: Order, producer: Annotated[Producer[bytes, bytes], Depends(producer_of)]
+) -> Place:
     """Send an order. Orders of one customer are in one partition, in the order in which they came."""
-    metadata = await producer.send_and_wait("orders", order.model_dump_json().encode(), key=order.customer.encode())
+    metadata = await producer.send_and_wait(
+        "orders", order.model_dump_json().encode(), key=order.customer.encode()
+    )
     return Place(partition=metadata.partition, offset=metadata.offset)
 
 
 async def not_queued(_request: Request, error: Exception) -> JSONResponse:
     """Answer 503. Kafka is away or slower than the clients, `send` waited for `max_block_ms`, and the order was not queued: try again."""
-    return JSONResponse({"detail": str(error), "persisted": "no"}, status_code=503, headers={"Retry-After": "1"})
+    return JSONResponse(
+        {"detail": str(error), "persisted": "no"}, status_code=503, headers={"Retry-After": "1"}
+    )
 
 
 async def not_acknowledged(_request: Request, error: Exception) -> JSONResponse:
@@ -71,7 +77,11 @@ def create_app(**options: Any) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        settings: dict[str, Any] = {"bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"), "max_block_ms": 2_000, **options}
+        settings: dict[str, Any] = {
+            "bootstrap_servers": os.environ.get("KAFKA", "localhost:9092"),
+            "max_block_ms": 2_000,
+            **options,
+        }
         # It goes on connecting in the background. At the end it sends the queued records, at most for `close_timeout_ms`.
         async with Producer[bytes, bytes](**settings).running(wait=False) as app.state.producer:
             yield

@@ -55,10 +55,18 @@ def main() -> int:
     try:
         return asyncio.run(pipeline.run())
     except (asyncio.CancelledError, KeyboardInterrupt):
-        console.print(f"[yellow]Interrupted.[/] {pipeline.account}; Spark wrote {pipeline.landing.written:,} rows", highlight=False)
+        console.print(
+            f"[yellow]Interrupted.[/] {pipeline.account}; Spark wrote {pipeline.landing.written:,} rows",
+            highlight=False,
+        )
         return _INTERRUPTED
     except KafkaError as error:
-        console.print(f"{type(error).__name__}: {error}\n{pipeline.account}", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"{type(error).__name__}: {error}\n{pipeline.account}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
         return 1
 
 
@@ -72,9 +80,13 @@ class Pipeline:
         self._keep: bool = options.keep
         self._again: bool = options.second_ingest
         self._rows: int = options.rows
-        self._plan = source.Plan.of(self._rows - source.SECOND_EVENTS if self._again else self._rows)
+        self._plan = source.Plan.of(
+            self._rows - source.SECOND_EVENTS if self._again else self._rows
+        )
         self._console = console
-        self._bars = Bars(console, self.account, self.landing, records=self._plan.records, rows=self._plan.rows)
+        self._bars = Bars(
+            console, self.account, self.landing, records=self._plan.records, rows=self._plan.rows
+        )
         self._findings = Findings()
         self._by_carrier: dict[str, source.Totals] = {}
 
@@ -91,8 +103,12 @@ class Pipeline:
         (self._folder / "report.json").write_text(json.dumps(findings.as_json(), indent=2) + "\n")
         if not self._keep and not findings.faults:
             self._remove_scaffolding()
-        self._console.print(findings.balance(), findings.speed(), findings.verdict(), sep="\n\n", highlight=False)
-        self._console.print(f"\npicture: {picture}\nfolder:  {self._folder}", soft_wrap=True, highlight=False)
+        self._console.print(
+            findings.balance(), findings.speed(), findings.verdict(), sep="\n\n", highlight=False
+        )
+        self._console.print(
+            f"\npicture: {picture}\nfolder:  {self._folder}", soft_wrap=True, highlight=False
+        )
         return 1 if findings.faults else 0
 
     async def _send_and_land(self) -> None:
@@ -106,11 +122,21 @@ class Pipeline:
                 for topic in (_TOPIC, _BY_DAY):
                     await kafka.create_topic(topic, partitions=6, config={"retention.ms": -1})
             plan = self._plan
-            expected = Expected(sent=plan.records, bad=source.MALFORMED, duplicates=len(plan.replayed), rows=plan.rows)
+            expected = Expected(
+                sent=plan.records,
+                bad=source.MALFORMED,
+                duplicates=len(plan.replayed),
+                rows=plan.rows,
+            )
             events, bad = await self._round(kafka, source.first_sending(plan), expected, spark)
             if self._again:
                 replays = min(source.SECOND_REPLAYS, plan.rows)
-                expected = Expected(sent=source.SECOND_EVENTS + replays, bad=0, duplicates=replays, rows=source.SECOND_EVENTS)
+                expected = Expected(
+                    sent=source.SECOND_EVENTS + replays,
+                    bad=0,
+                    duplicates=replays,
+                    rows=source.SECOND_EVENTS,
+                )
                 self._bars.expect(records=plan.records + expected.sent, rows=self._rows)
                 await self._round(kafka, source.second_sending(plan), expected, spark)
             with self._stage("sums are compared", self._rows):
@@ -122,13 +148,21 @@ class Pipeline:
             await self.landing.start()
 
     async def _round(
-        self, kafka: KafkaServer, records: AsyncIterator[source.Outgoing], expected: Expected, spark: asyncio.Task[None]
+        self,
+        kafka: KafkaServer,
+        records: AsyncIterator[source.Outgoing],
+        expected: Expected,
+        spark: asyncio.Task[None],
     ) -> tuple[str, str]:
         """Send, then ingest. Returns the folders of the good and of the bad records."""
         account, in_topic = self.account, sum(await kafka.end_offsets(_TOPIC))
         sent, acknowledged = account.sent, account.acknowledged
         with self._stage("flights are sent", expected.sent):
-            producer = Producer(bootstrap_servers=kafka.bootstrap_servers, compression_type="zstd", close_timeout_ms=_CLOSE_TIMEOUT_MS)
+            producer = Producer(
+                bootstrap_servers=kafka.bootstrap_servers,
+                compression_type="zstd",
+                close_timeout_ms=_CLOSE_TIMEOUT_MS,
+            )
             async with producer as self._bars.producer:
                 await send_all(producer, _TOPIC, records, account)
         in_topic = sum(await kafka.end_offsets(_TOPIC)) - in_topic
@@ -136,20 +170,28 @@ class Pipeline:
             await spark
         with self._stage("Spark ingests", expected.sent):
             report = await self.landing.ingest(kafka.bootstrap_servers, _TOPIC)
-        self._findings.add(Round(account.sent - sent, account.acknowledged - acknowledged, in_topic, report, expected))
+        self._findings.add(
+            Round(
+                account.sent - sent, account.acknowledged - acknowledged, in_topic, report, expected
+            )
+        )
         return report.events_path, report.bad_path
 
     async def _compare(self, events: str, bad: str) -> None:
         """Compare the files with the source, which is read again for that."""
         expected = asyncio.to_thread(source.totals, self._rows)
-        found, totals, reasons = await asyncio.gather(self.landing.totals(events), expected, self.landing.reasons(bad))
+        found, totals, reasons = await asyncio.gather(
+            self.landing.totals(events), expected, self.landing.reasons(bad)
+        )
         self._findings.compare("carrier", found, totals)
         self._findings.compare("bad records,", reasons, source.reasons())
 
     async def _write_back(self, kafka: KafkaServer, events: str) -> None:
         """Write the aggregates twice. The second write has the name of the first one, and writes nothing."""
         servers = kafka.bootstrap_servers
-        expected = asyncio.create_task(asyncio.to_thread(lambda: (source.days(self._rows), source.totals(self._rows))))
+        expected = asyncio.create_task(
+            asyncio.to_thread(lambda: (source.days(self._rows), source.totals(self._rows)))
+        )
         try:
             counts: list[int] = []
             for name in ("aggregates are written to Kafka", "aggregates are written again"):
@@ -168,7 +210,9 @@ class Pipeline:
         path = self._folder / "flights.png"
         title = f"{self._rows:,} flights: await producer.send() → Kafka → Spark → Parquet → Spark → Kafka"
         flights = {carrier: totals.flights for carrier, totals in self._by_carrier.items()}
-        await asyncio.to_thread(draw, path, self._bars.samples, self.account.latencies, flights, title=title)
+        await asyncio.to_thread(
+            draw, path, self._bars.samples, self.account.latencies, flights, title=title
+        )
         return path
 
     def _remove_scaffolding(self) -> None:
@@ -207,9 +251,18 @@ async def _end(task: asyncio.Task[Any]) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=source.FLIGHTS, metavar="N", help="only the first N flights")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the files go; must not exist (default: out/flights-<time>)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rows", type=int, default=source.FLIGHTS, metavar="N", help="only the first N flights"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where the files go; must not exist (default: out/flights-<time>)",
+    )
     parser.add_argument(
         "--second-ingest",
         action="store_true",

@@ -50,7 +50,9 @@ async def send_orders(producer: Producer[str, Order]) -> None:
         await producer.send("orders", order, key="order-1", headers=[("source", b"shop")]),
         await producer.send("orders", other, key="order-2"),
         await producer.send("orders", Order(1, "ada", 9.5, "paid"), key="order-1"),
-        await producer.send("orders", None, key="order-2"),  # a tombstone: a compacted topic forgets the key
+        await producer.send(
+            "orders", None, key="order-2"
+        ),  # a tombstone: a compacted topic forgets the key
     ]
     for delivery in deliveries:
         try:
@@ -61,7 +63,9 @@ async def send_orders(producer: Producer[str, Order]) -> None:
             print(f"acknowledged: {metadata.topic}-{metadata.partition} at {metadata.offset}")
     try:
         await producer.send("orders", Order(3, "x" * 2_000, 0.0))
-    except RecordTooLarge as error:  # the record was not queued: `send` raises errors that it finds at once
+    except (
+        RecordTooLarge
+    ) as error:  # the record was not queued: `send` raises errors that it finds at once
         print(f"refused: {error}")
 
 

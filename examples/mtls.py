@@ -17,7 +17,11 @@ from aioproducer.testing import CertificateAuthority, FakeCluster, ListenerSecur
 async def main() -> None:
     """Send one record with each of two client certificates, which are in the same file one after the other."""
     authority = CertificateAuthority()
-    tls = ListenerTls(authority.server("127.0.0.1", "localhost"), client_auth="required", client_authority=authority)
+    tls = ListenerTls(
+        authority.server("127.0.0.1", "localhost"),
+        client_auth="required",
+        client_authority=authority,
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         keystore = folder / "client.pem"
@@ -37,7 +41,12 @@ async def main() -> None:
                 await cluster.brokers[1].start()
                 await producer.send_and_wait("orders", b"with the second certificate")
             print([value.decode() for value in cluster.values("orders") if value is not None])
-            print("known as", ", ".join(sorted({f"{login.principal}" for login in cluster.security.authentications})))
+            print(
+                "known as",
+                ", ".join(
+                    sorted({f"{login.principal}" for login in cluster.security.authentications})
+                ),
+            )
 
 
 if __name__ == "__main__":

@@ -28,12 +28,18 @@ class IdentityProvider(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Give a token to the client that knows the secret."""
-        knows = self.headers["Authorization"] == "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+        knows = (
+            self.headers["Authorization"]
+            == "Basic " + base64.b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+        )
         IdentityProvider.given += knows
         answer = (
             {"access_token": unsecured_token(CLIENT, 2), "expires_in": 2}
             if knows
-            else {"error": "invalid_client", "error_description": "no such client, or another secret"}
+            else {
+                "error": "invalid_client",
+                "error_description": "no such client, or another secret",
+            }
         )
         self.send_response(200 if knows else 401)
         self.end_headers()
@@ -50,7 +56,9 @@ async def main() -> None:
     os.environ["ORDERS_CLIENT_SECRET"] = SECRET
     provider = http.server.ThreadingHTTPServer(("127.0.0.1", 0), IdentityProvider)
     threading.Thread(target=provider.serve_forever, daemon=True).start()
-    async with FakeCluster(security=ListenerSecurity("SASL_SSL", tokens=ListenerTokens())) as cluster:
+    async with FakeCluster(
+        security=ListenerSecurity("SASL_SSL", tokens=ListenerTokens())
+    ) as cluster:
         cluster.create_topic("orders")
         options: dict[str, Any] = {
             # of a real cluster: bootstrap_servers, security_protocol="SASL_SSL" and, for an own authority, ssl_truststore_location
@@ -62,14 +70,20 @@ async def main() -> None:
             "sasl_oauthbearer_scope": "kafka",
         }
         secret = "${env:ORDERS_CLIENT_SECRET}"
-        async with Producer(**options, sasl_oauthbearer_client_credentials_client_secret=secret) as producer:
+        async with Producer(
+            **options, sasl_oauthbearer_client_credentials_client_secret=secret
+        ) as producer:
             for number in range(25):
                 await producer.send_and_wait("orders", f"order {number}".encode())
                 await asyncio.sleep(0.1)
         users = {f"{login.principal}" for login in cluster.security.authentications}
-        print(f"{len(cluster.values('orders'))} orders of {', '.join(users)}, tokens refreshed: {IdentityProvider.given > 1}")
+        print(
+            f"{len(cluster.values('orders'))} orders of {', '.join(users)}, tokens refreshed: {IdentityProvider.given > 1}"
+        )
         try:
-            async with Producer(**options, sasl_oauthbearer_client_credentials_client_secret="canary-wrong"):
+            async with Producer(
+                **options, sasl_oauthbearer_client_credentials_client_secret="canary-wrong"
+            ):
                 pass
         except BootstrapFailed as error:
             print(f"refused: {error}")

@@ -23,12 +23,16 @@ class Death(Exception):
     """Stands for kill -9 of the coordinator."""
 
 
-async def work(bootstrap: dict[str, Any], worker: int, report: int, *, fails: bool) -> PreparedTransaction:
+async def work(
+    bootstrap: dict[str, Any], worker: int, report: int, *, fails: bool
+) -> PreparedTransaction:
     """Write one part of a report. Returns what ends the transaction; the producer does not live on."""
     async with Producer(**bootstrap, transactional_id=f"report-{worker}") as producer:
         await producer.begin_transaction()
         for row in range(3):
-            await producer.send(TOPIC, b"report %d, worker %d, row %d" % (report, worker, row), partition=worker % 2)
+            await producer.send(
+                TOPIC, b"report %d, worker %d, row %d" % (report, worker, row), partition=worker % 2
+            )
             if fails and row == 1:
                 raise ValueError(f"worker {worker} has bad data")
         return await producer.prepare_transaction()
@@ -44,7 +48,9 @@ async def finish(resolver: TransactionResolver) -> str:
     return f"report {decision.number} is committed"
 
 
-async def coordinate(bootstrap: dict[str, Any], report: int, *, failing: int | None = None, dies: bool = False) -> str:
+async def coordinate(
+    bootstrap: dict[str, Any], report: int, *, failing: int | None = None, dies: bool = False
+) -> str:
     """Have a report written, decide, and end the transactions of the workers. Returns what came of it."""
     works = [work(bootstrap, worker, report, fails=worker == failing) for worker in range(WORKERS)]
     done = await asyncio.gather(*works, return_exceptions=True)
@@ -54,7 +60,9 @@ async def coordinate(bootstrap: dict[str, Any], report: int, *, failing: int | N
             await asyncio.gather(*map(resolver.abort, prepared))
             return f"report {report} is aborted: {next(each for each in done if isinstance(each, Exception))}"
         # the decision: offset and text of a consumer group without consumers (the brokers take 4,096 bytes of text)
-        await resolver.commit_offsets("report-decisions", {(TOPIC, 0): (report, json.dumps(prepared))})
+        await resolver.commit_offsets(
+            "report-decisions", {(TOPIC, 0): (report, json.dumps(prepared))}
+        )
         if dies:
             await resolver.commit(prepared[0])
             raise Death(f"the coordinator dies after 1 of {WORKERS} commits")

@@ -37,7 +37,9 @@ class ProxyDialer:
             OSError: the proxy cannot be reached, or makes no tunnel.
         """
         loop = asyncio.get_running_loop()
-        transport, tunnel = await loop.create_connection(lambda: _Tunnel(f"{host}:{port}"), *self._proxy)
+        transport, tunnel = await loop.create_connection(
+            lambda: _Tunnel(f"{host}:{port}"), *self._proxy
+        )
         try:
             rest = await tunnel.opened
         except BaseException:
@@ -78,7 +80,9 @@ class _Tunnel(asyncio.Protocol):
         if " 200" in status:
             self.opened.set_result(rest)
         else:
-            self.opened.set_exception(ConnectionError(f"the proxy makes no tunnel to {self._target}: {status}"))
+            self.opened.set_exception(
+                ConnectionError(f"the proxy makes no tunnel to {self._target}: {status}")
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the dial if there is no tunnel yet."""
@@ -117,7 +121,9 @@ async def main() -> None:
     """Send one record through the proxy. This machine cannot look up the broker's name: only the proxy knows it."""
     authority = CertificateAuthority()
     name = "kafka-1.example.com"
-    async with FakeCluster(security=ListenerSecurity("SSL", tls=ListenerTls(authority.server(name)))) as cluster:
+    async with FakeCluster(
+        security=ListenerSecurity("SSL", tls=ListenerTls(authority.server(name)))
+    ) as cluster:
         cluster.create_topic("orders")
         port = int(cluster.bootstrap_servers.rpartition(":")[2])
         cluster.brokers[1].advertise(name, port)

@@ -60,7 +60,9 @@ async def main() -> None:
         start = await job(cluster.client_options)
         print(f"the last run began at line {start}")
         written = cluster.values("lines", isolation="read_committed")
-        print(f"{len(written)} lines in Kafka, {len(set(written))} different ones, {len(LINES)} in the source")
+        print(
+            f"{len(written)} lines in Kafka, {len(set(written))} different ones, {len(LINES)} in the source"
+        )
 
 
 if __name__ == "__main__":

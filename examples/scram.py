@@ -21,7 +21,11 @@ async def main() -> None:
     async with FakeCluster(security=listener) as cluster:
         cluster.create_topic("orders")
         # of a real cluster: bootstrap_servers, security_protocol="SASL_SSL" and, for an own authority, ssl_truststore_location
-        options: dict[str, Any] = {**cluster.client_options, "sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice"}
+        options: dict[str, Any] = {
+            **cluster.client_options,
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": "alice",
+        }
         async with Producer(**options, sasl_password="${env:ORDERS_KAFKA_PASSWORD}") as producer:
             for number in range(30):
                 await producer.send_and_wait("orders", f"order {number}".encode())

@@ -42,7 +42,15 @@ def decoded(text: str | None) -> bytes | None:
 def line_of(record: FailedRecord) -> bytes:
     """Return the line of a record."""
     headers = [(name, encoded(value)) for name, value in record.headers]
-    fields = [record.topic, encoded(record.value), encoded(record.key), record.partition, record.timestamp_ms, headers, record.persisted]
+    fields = [
+        record.topic,
+        encoded(record.value),
+        encoded(record.key),
+        record.partition,
+        record.timestamp_ms,
+        headers,
+        record.persisted,
+    ]
     return json.dumps(fields).encode() + b"\n"
 
 
@@ -50,7 +58,9 @@ def record_of(line: bytes) -> FailedRecord:
     """Return the record of a line."""
     topic, value, key, partition, timestamp_ms, headers, persisted = json.loads(line)
     pairs = tuple((name, decoded(text)) for name, text in headers)
-    return FailedRecord(topic, decoded(value), decoded(key), partition, timestamp_ms, pairs, Persisted(persisted))
+    return FailedRecord(
+        topic, decoded(value), decoded(key), partition, timestamp_ms, pairs, Persisted(persisted)
+    )
 
 
 class Spool:
@@ -89,7 +99,12 @@ class Spool:
                 for record in self.read():
                     mark = () if record.persisted is Persisted.NO else (MAYBE,)
                     await producer.send(
-                        record.topic, record.value, record.key, record.partition, record.timestamp_ms, (*record.headers, *mark)
+                        record.topic,
+                        record.value,
+                        record.key,
+                        record.partition,
+                        record.timestamp_ms,
+                        (*record.headers, *mark),
                     )
                     sent += 1
                 await producer.flush()
@@ -97,7 +112,9 @@ class Spool:
         return sent
 
 
-async def program(options: dict[str, Any], spool: Spool, orders: range, cluster: FakeCluster | None = None) -> None:
+async def program(
+    options: dict[str, Any], spool: Spool, orders: range, cluster: FakeCluster | None = None
+) -> None:
     """Send what an earlier run could not, then these orders. The broker of `cluster` dies half-way."""
     async with Producer(**options, on_failed=spool.keep, close_timeout_ms=500) as producer:
         print(f"{await spool.replay(producer)} records sent again")
@@ -121,9 +138,13 @@ async def main(path: pathlib.Path) -> None:
         await program(cluster.client_options, spool, range(0))
         records = cluster.records("orders")
         tombstones = sum(record.value is None for record in records)
-        print(f"in Kafka: {len(records)} records of {len({record.key for record in records})} orders, {tombstones} without a value")
+        print(
+            f"in Kafka: {len(records)} records of {len({record.key for record in records})} orders, {tombstones} without a value"
+        )
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else f"{folder}/orders.spool")))
+        asyncio.run(
+            main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else f"{folder}/orders.spool"))
+        )

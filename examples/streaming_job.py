@@ -33,7 +33,9 @@ async def readings(start: int) -> AsyncIterator[dict[str, object]]:
 class Job:
     """Copies readings; each one before `position` is acknowledged. After a crash the job copies some again, and skips none."""
 
-    def __init__(self, producer: Producer[str, dict[str, object]], checkpoint: pathlib.Path) -> None:
+    def __init__(
+        self, producer: Producer[str, dict[str, object]], checkpoint: pathlib.Path
+    ) -> None:
         self.position = self._saved = int(checkpoint.read_text()) if checkpoint.exists() else 0
         self._producer = producer
         self._checkpoint = checkpoint
@@ -44,7 +46,9 @@ class Job:
         try:
             async for reading in readings(self.position):
                 # waits while memory is full, and so does the source: that is the back-pressure
-                delivery = await self._producer.send("readings", reading, key=str(reading["sensor"]))
+                delivery = await self._producer.send(
+                    "readings", reading, key=str(reading["sensor"])
+                )
                 self._pending.append(delivery)
                 self._advance()
         finally:  # also after Ctrl-C or a failure: the producer sends the queued records, and the job counts them

@@ -37,11 +37,16 @@ def broken() -> str:
 
 async def main() -> None:
     """Send records for longer than a token lives, then try a function that fails."""
-    listener = ListenerSecurity("SASL_SSL", tokens=ListenerTokens(extensions={"logicalCluster": "lkc-1"}))
+    listener = ListenerSecurity(
+        "SASL_SSL", tokens=ListenerTokens(extensions={"logicalCluster": "lkc-1"})
+    )
     async with FakeCluster(security=listener) as cluster:
         cluster.create_topic("orders")
         provider = IdentityProvider()
-        login = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_extensions": {"logicalCluster": "lkc-1"}}
+        login = {
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_extensions": {"logicalCluster": "lkc-1"},
+        }
         # of a real cluster: bootstrap_servers, security_protocol="SASL_SSL" and, for an own authority, ssl_truststore_location
         options: dict[str, Any] = {**cluster.client_options, **login}
         async with Producer(**options, sasl_oauthbearer_token=provider.token) as producer:
@@ -50,7 +55,9 @@ async def main() -> None:
                 await asyncio.sleep(0.1)
             who = producer.health().security[0].principal
         renewals = [login for login in cluster.security.authentications if login.is_renewal]
-        print(f"{len(cluster.values('orders'))} orders of {who}, sessions renewed: {bool(renewals)}, tokens: {provider.calls}")
+        print(
+            f"{len(cluster.values('orders'))} orders of {who}, sessions renewed: {bool(renewals)}, tokens: {provider.calls}"
+        )
         # the failure is printed below
         logging.getLogger("aioproducer").setLevel(logging.ERROR)
         try:

@@ -19,12 +19,20 @@ class InsufficientFunds(Exception):
     """The account has too little money; raised in the middle of a transfer."""
 
 
-async def transfer(producer: Producer[bytes, bytes], balances: dict[str, int], source: str, target: str, amount: int) -> None:
+async def transfer(
+    producer: Producer[bytes, bytes],
+    balances: dict[str, int],
+    source: str,
+    target: str,
+    amount: int,
+) -> None:
     """Take and give in one transaction. Any exception of the body aborts the transaction."""
     async with producer.transaction():
         await producer.send(TOPIC, b"%+d" % -amount, key=source.encode())
         if balances[source] < amount:
-            await producer.flush()  # so that the log has a record of the aborted transaction, which readers never see
+            await (
+                producer.flush()
+            )  # so that the log has a record of the aborted transaction, which readers never see
             raise InsufficientFunds(source)
         await producer.send(TOPIC, b"%+d" % amount, key=target.encode())
     balances[source] -= amount  # the transaction was committed
@@ -50,7 +58,9 @@ async def run(bootstrap: dict[str, Any], fail_next: object = None) -> list[str]:
                 told.append(f"aborted: {error.reason.partition(': ')[2]}")
         await transfer(producer, balances, "bob", "carol", 20)
         told.append("bob gave carol 20")
-        async with Producer(**bootstrap, transactional_id="bank"):  # the same bank, started again while the old one still runs
+        async with Producer(
+            **bootstrap, transactional_id="bank"
+        ):  # the same bank, started again while the old one still runs
             try:
                 await transfer(producer, balances, "bob", "carol", 1)
             except ProducerFenced as error:  # fatal: this producer can do no more
@@ -65,10 +75,18 @@ async def main() -> None:
         return
     async with FakeCluster() as cluster:
         cluster.create_topic(TOPIC)
-        print("\n".join(await run(cluster.client_options, lambda: cluster.fail("Produce", "POLICY_VIOLATION"))))
+        print(
+            "\n".join(
+                await run(
+                    cluster.client_options, lambda: cluster.fail("Produce", "POLICY_VIOLATION")
+                )
+            )
+        )
         for isolation in ("read_uncommitted", "read_committed"):
             records = cluster.records(TOPIC, isolation=isolation)
-            shown = [f"{(one.key or b'').decode()} {(one.value or b'').decode()}" for one in records]
+            shown = [
+                f"{(one.key or b'').decode()} {(one.value or b'').decode()}" for one in records
+            ]
             print(f"{isolation}: {', '.join(shown)}")
 
 

@@ -59,10 +59,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SKIPPED] = []
     loops.use()
     # on top of the profile that is in force: in CI, Hypothesis's own for that
-    hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.register_profile(
+        "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
     hypothesis.settings.load_profile("untimed")
     canary_plugin.use(config)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; and so would be the programs that tests interrupt
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # a shell's background job; and so would be the programs that tests interrupt
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -136,7 +140,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     if config.stash[SKIPPED]:
         terminalreporter.section("skipped where no skip is allowed", red=True)
     for node, reason in config.stash[SKIPPED]:

@@ -9,7 +9,15 @@ import dataclasses
 from datetime import timedelta
 from typing import TypedDict, assert_type
 
-from aioproducer import Encoder, Producer, ProducerConfig, ProducerOptions, Record, Topic, string_serializer
+from aioproducer import (
+    Encoder,
+    Producer,
+    ProducerConfig,
+    ProducerOptions,
+    Record,
+    Topic,
+    string_serializer,
+)
 
 
 @dataclasses.dataclass

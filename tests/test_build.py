@@ -43,7 +43,9 @@ def found() -> Extension:
 
 
 @pytest.mark.parametrize("nothing", [None, "", "0"])
-def test_what_is_there_is_used(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, nothing: str | None) -> None:
+def test_what_is_there_is_used(
+    package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, nothing: str | None
+) -> None:
     """A variable that is empty or 0 is as if it were not set."""
     (package / "_unit.py").write_text(f"SOURCE = {NEWEST}; here = 1")
     for name in ("AIOPRODUCER_PURE", "AIOPRODUCER_REQUIRE_EXT") if nothing is not None else ():
@@ -52,7 +54,9 @@ def test_what_is_there_is_used(package: pathlib.Path, monkeypatch: pytest.Monkey
     assert (module.here, reason) == (1, "")
 
 
-def test_whoever_wants_plain_python_lacks_nothing(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_wants_plain_python_lacks_nothing(
+    package: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """AIOPRODUCER_PURE decides, even if the compiled module is stale, broken or required as well."""
     (package / "_unit.py").write_text("raise SystemError")
     monkeypatch.setenv("AIOPRODUCER_PURE", "1")
@@ -65,18 +69,31 @@ def test_whoever_wants_plain_python_lacks_nothing(package: pathlib.Path, monkeyp
     [
         (None, True, "the compiled build is not installed"),
         ("import nowhere", True, "the compiled build cannot be loaded (No module named 'nowhere')"),
-        ("raise ImportError('not this machine')", True, "the compiled build cannot be loaded (not this machine)"),
+        (
+            "raise ImportError('not this machine')",
+            True,
+            "the compiled build cannot be loaded (not this machine)",
+        ),
         ("raise SystemError('no slot')", True, "the compiled build cannot be loaded (no slot)"),
         (
             "import os; os.nothing_of_that_name",
             True,
             "the compiled build cannot be loaded (module 'os' has no attribute 'nothing_of_that_name')",
         ),
-        (f"SOURCE = {NEWEST}", False, "this Python has no global interpreter lock, which the compiled build needs"),
+        (
+            f"SOURCE = {NEWEST}",
+            False,
+            "this Python has no global interpreter lock, which the compiled build needs",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_passed_over_unless_it_is_required(
-    package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, unit: str | None, *, is_locked: bool, reason: str
+    package: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    unit: str | None,
+    *,
+    is_locked: bool,
+    reason: str,
 ) -> None:
     """`extension` says why a module is not used, and raises it where the module is required."""
     if unit is not None:
@@ -86,10 +103,14 @@ def test_what_cannot_be_used_is_passed_over_unless_it_is_required(
     monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", "1")
     with pytest.raises(ImportError) as raised:
         found()
-    assert str(raised.value) == f"AIOPRODUCER_REQUIRE_EXT is set, and {NAME} cannot be used: {reason}"
+    assert (
+        str(raised.value) == f"AIOPRODUCER_REQUIRE_EXT is set, and {NAME} cannot be used: {reason}"
+    )
 
 
-def test_a_python_that_was_not_tested_runs_plain_python(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_was_not_tested_runs_plain_python(
+    package: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A compiled module of a Python that is not in the list is passed over, even one that could be loaded."""
     (package / "_unit.py").write_text(f"SOURCE = {NEWEST}")
     monkeypatch.setattr(build, "PYTHONS", ((3, 9), (3, 10)))
@@ -100,7 +121,9 @@ def test_a_python_that_was_not_tested_runs_plain_python(package: pathlib.Path, m
     assert not found().reason
 
 
-def test_the_compiled_build_is_for_cpython(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_build_is_for_cpython(
+    package: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another implementation may load modules of C, but their objects are CPython's."""
     (package / "_unit.py").write_text(f"SOURCE = {NEWEST}")
     monkeypatch.setattr(sys.implementation, "name", "pypy")
@@ -109,7 +132,9 @@ def test_the_compiled_build_is_for_cpython(package: pathlib.Path, monkeypatch: p
 
 @pytest.mark.parametrize("made_of", [f"SOURCE = {OLDER}", "SOURCE = None", ""])
 @pytest.mark.parametrize("is_required", ["", "1"])
-def test_what_is_stale_is_an_error(package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, made_of: str, is_required: str) -> None:
+def test_what_is_stale_is_an_error(
+    package: pathlib.Path, monkeypatch: pytest.MonkeyPatch, made_of: str, is_required: str
+) -> None:
     """A compiled module that is older than its source is an error, as a test would run the old code. A second import fails too."""
     (package / "_unit.py").write_text(made_of)
     monkeypatch.setenv("AIOPRODUCER_REQUIRE_EXT", is_required)
@@ -145,10 +170,18 @@ asyncio.run(asyncio.wait_for(main(), 60))
 
 def said(source: str, folder: pathlib.Path, **environment: str) -> list[str]:
     """Return the output of a program that imports the package from `folder`."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")
+    }
     words = [sys.executable, "-c", source]
     done = subprocess.run(
-        words, cwd=folder, env={**clean, "PYTHONPATH": str(folder), **environment}, capture_output=True, text=True, timeout=120, check=False
+        words,
+        cwd=folder,
+        env={**clean, "PYTHONPATH": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -46,27 +46,59 @@ def crash(producer: Producer[Any, Any]) -> None:
 TROUBLES: dict[str, tuple[Callable[[FakeCluster], object], dict[str, Any]]] = {
     "none": (lambda _: None, {}),
     "refused": (lambda cluster: cluster.fail("Produce", "POLICY_VIOLATION", message="no"), {}),
-    "some records refused": (lambda cluster: cluster.fail("Produce", "INVALID_RECORD", record_errors={0: "bad", 1: None}), {}),
-    "too large for the broker": (lambda cluster: cluster.fail("Produce", "MESSAGE_TOO_LARGE", times=None), {}),
-    "retried to the end": (lambda cluster: cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=None), {}),
-    "retries used up": (lambda cluster: cluster.fail("Produce", "CORRUPT_MESSAGE", times=None), {"retries": 1}),
+    "some records refused": (
+        lambda cluster: cluster.fail(
+            "Produce", "INVALID_RECORD", record_errors={0: "bad", 1: None}
+        ),
+        {},
+    ),
+    "too large for the broker": (
+        lambda cluster: cluster.fail("Produce", "MESSAGE_TOO_LARGE", times=None),
+        {},
+    ),
+    "retried to the end": (
+        lambda cluster: cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=None),
+        {},
+    ),
+    "retries used up": (
+        lambda cluster: cluster.fail("Produce", "CORRUPT_MESSAGE", times=None),
+        {"retries": 1},
+    ),
     "cut before": (lambda cluster: cluster.fail("Produce", disconnect="before", times=None), {}),
-    "cut after": (lambda cluster: cluster.fail("Produce", disconnect="after", times=None), {"retries": 0}),
+    "cut after": (
+        lambda cluster: cluster.fail("Produce", disconnect="after", times=None),
+        {"retries": 0},
+    ),
     "silence": (lambda cluster: cluster.hang("Produce"), {}),
     "garbage": (lambda cluster: cluster.garbage("Produce", times=None), {}),
     "truncated": (lambda cluster: cluster.truncate("Produce", times=None), {}),
     "another's answer": (lambda cluster: cluster.wrong_correlation_id("Produce", times=None), {}),
     "no topic": (lambda cluster: cluster.delete_topic("orders"), {}),
-    "no leader": (lambda cluster: [cluster.move_leader("orders", number, None) for number in (0, 1)], {}),
-    "no memory": (lambda cluster: cluster.hang("Produce"), {"buffer_memory": 6_000, "batch_size": 2_000}),
+    "no leader": (
+        lambda cluster: [cluster.move_leader("orders", number, None) for number in (0, 1)],
+        {},
+    ),
+    "no memory": (
+        lambda cluster: cluster.hang("Produce"),
+        {"buffer_memory": 6_000, "batch_size": 2_000},
+    ),
     "too large": (lambda _: None, {"max_request_size": 90}),
     "serializer": (lambda _: None, {"value_serializer": raising}),
     "serializer gives text": (lambda _: None, {"key_serializer": bytes.decode}),
     "partitioner": (lambda _: None, {"partitioner": raising}),
     "partitioner gives the key": (lambda _: None, {"partitioner": lambda key, _count: key}),
-    "hook": (lambda cluster: cluster.fail("Produce", "POLICY_VIOLATION"), {"on_delivery_error": raising}),
-    "acks 0": (lambda cluster: cluster.fail("Produce", disconnect="before", times=None), {"acks": 0}),
-    "compressed": (lambda cluster: cluster.fail("Produce", "POLICY_VIOLATION"), {"compression_type": "zstd"}),
+    "hook": (
+        lambda cluster: cluster.fail("Produce", "POLICY_VIOLATION"),
+        {"on_delivery_error": raising},
+    ),
+    "acks 0": (
+        lambda cluster: cluster.fail("Produce", disconnect="before", times=None),
+        {"acks": 0},
+    ),
+    "compressed": (
+        lambda cluster: cluster.fail("Produce", "POLICY_VIOLATION"),
+        {"compression_type": "zstd"},
+    ),
 }
 
 
@@ -83,7 +115,11 @@ class Watch:
             if isinstance(thing, (DeliveryError, Producer)):
                 self.seen.append(thing.explain())
             if isinstance(thing, BaseException):
-                self.seen += [*traceback.format_exception(thing), repr(thing.args), repr(getattr(thing, "__notes__", ""))]
+                self.seen += [
+                    *traceback.format_exception(thing),
+                    repr(thing.args),
+                    repr(getattr(thing, "__notes__", "")),
+                ]
 
     async def run(self, awaitable: Any) -> Any:
         """Await it, and look at its result or its error."""
@@ -109,19 +145,36 @@ async def send_in_every_way(producer: Producer[Any, Any], watch: Watch) -> None:
     plain = Record(VALUE, KEY)
     watch.look(producer, producer.config, whole, plain)
     calls = [producer.send("orders", **record) for _ in range(3)]
-    many = [producer.send_many("orders", values) for values in ([VALUE, VALUE], [whole, plain, (KEY, VALUE)])]
+    many = [
+        producer.send_many("orders", values)
+        for values in ([VALUE, VALUE], [whole, plain, (KEY, VALUE)])
+    ]
     column = pa.array([VALUE, VALUE])
-    many += [producer.send_columns("orders", values=column, keys=keys) for keys in (None, column, pa.array([KEY]), VALUE)]
-    many += [producer.send_columns("orders", values=column, timestamps_ms=times) for times in (VALUE, column)]
+    many += [
+        producer.send_columns("orders", values=column, keys=keys)
+        for keys in (None, column, pa.array([KEY]), VALUE)
+    ]
+    many += [
+        producer.send_columns("orders", values=column, timestamps_ms=times)
+        for times in (VALUE, column)
+    ]
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     bad_headers = (VALUE, column, pa.array([[(None, HEADER)], []], kind))
-    many += [producer.send_columns("orders", values=column, headers=headers) for headers in bad_headers]
+    many += [
+        producer.send_columns("orders", values=column, headers=headers) for headers in bad_headers
+    ]
     many += [
         producer.send_columns("orders", values=column, partitions=partitions)
         for partitions in (VALUE, column, pa.array(["canary-bird-7", None]))
     ]
     awaited: list[Any] = [await watch.run(call) for call in (*calls, *many)]
-    wrong = ({"partition": VALUE}, {"timestamp_ms": VALUE}, {"headers": [HEADER]}, {"headers": [(HEADER, KEY)]}, {"headers": VALUE})
+    wrong = (
+        {"partition": VALUE},
+        {"timestamp_ms": VALUE},
+        {"headers": [HEADER]},
+        {"headers": [(HEADER, KEY)]},
+        {"headers": VALUE},
+    )
     awaited += [await watch.run(producer.send("orders", **{**record, **one})) for one in wrong]
     awaited.append(await watch.run(in_thread(producer.from_thread.send, "orders", **record)))
     try:
@@ -139,7 +192,9 @@ async def send_in_every_way(producer: Producer[Any, Any], watch: Watch) -> None:
             one.add_done_callback(watch.look)
         if hasattr(one, "__await__"):
             await watch.run(one)
-    watch.look(producer, *awaited, *[each for each in gc.get_objects() if isinstance(each, PartitionQueue)])
+    watch.look(
+        producer, *awaited, *[each for each in gc.get_objects() if isinstance(each, PartitionQueue)]
+    )
 
 
 @pytest.mark.parametrize("trouble", [*TROUBLES, "crash"])
@@ -161,7 +216,10 @@ def test_nothing_of_the_records_is_shown(trouble: str, caplog: pytest.LogCapture
             watch.look(producer)
 
     caplog.set_level(logging.DEBUG)
-    with warnings.catch_warnings(record=True) as warned, asyncio.Runner(debug=True, loop_factory=JumpingLoop) as runner:
+    with (
+        warnings.catch_warnings(record=True) as warned,
+        asyncio.Runner(debug=True, loop_factory=JumpingLoop) as runner,
+    ):
         warnings.simplefilter("always")
         runner.run(act())
         gc.collect()

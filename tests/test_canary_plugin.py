@@ -38,28 +38,44 @@ async def slow():
 """
 LEAKS = {
     "output": ("print(SECRET)", "captured stdout call"),
-    "a_program": ("subprocess.run([sys.executable, '-c', f'print({SECRET!r})'], check=True)", "captured stdout call"),
+    "a_program": (
+        "subprocess.run([sys.executable, '-c', f'print({SECRET!r})'], check=True)",
+        "captured stdout call",
+    ),
     "errors": ("print(SECRET, file=sys.stderr)", "captured stderr call"),
     "output_that_is_read": ("print(SECRET); assert capsys.readouterr().out", "standard output"),
     "log": ("log.warning('for %s', SECRET)", "the log, at WARNING, of aioproducer.net"),
     "debug": ("log.debug('for %s', SECRET)", "the log, at DEBUG, of aioproducer.net"),
-    "traceback": ("try: raise ValueError(SECRET)\n    except ValueError: log.exception('no')", "the log, at ERROR, of aioproducer.net"),
-    "fact": ("log.info('no', extra={'facts': {'user': SECRET}})", "the log, at INFO, of aioproducer.net"),
+    "traceback": (
+        "try: raise ValueError(SECRET)\n    except ValueError: log.exception('no')",
+        "the log, at ERROR, of aioproducer.net",
+    ),
+    "fact": (
+        "log.info('no', extra={'facts': {'user': SECRET}})",
+        "the log, at INFO, of aioproducer.net",
+    ),
     "asyncio": ("asyncio.run(slow(), debug=True)", "the log, at WARNING, of asyncio"),
     "warning": ("warnings.warn(SECRET)", "a warning"),
-    "base64": ("print(base64.b64encode(f'\\0alice\\0{SECRET}'.encode()).decode())", "captured stdout call"),
+    "base64": (
+        "print(base64.b64encode(f'\\0alice\\0{SECRET}'.encode()).decode())",
+        "captured stdout call",
+    ),
     "percent": ("print(SECRET.replace('-', '%2D'))", "captured stdout call"),
     "hexadecimal": ("print(SECRET.encode().hex())", "captured stdout call"),
 }
 
 
-def run(pytester: Pytester, monkeypatch: pytest.MonkeyPatch, lines: dict[str, str]) -> pytest.RunResult:
+def run(
+    pytester: Pytester, monkeypatch: pytest.MonkeyPatch, lines: dict[str, str]
+) -> pytest.RunResult:
     """Run a suite with a test for each line. Its report shows neither output nor warnings, as the watch of this run would find those."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS / "support")]))
     pytester.makeconftest(CONFTEST)
     tests = [f"def test_{name}(capsys):\n    {line}\n" for name, line in lines.items()]
     pytester.makepyfile(textwrap.dedent(HEAD) + "\n".join(tests))
-    return pytester.runpytest_subprocess("-p", "no:randomly", "--show-capture=no", "--disable-warnings")
+    return pytester.runpytest_subprocess(
+        "-p", "no:randomly", "--show-capture=no", "--disable-warnings"
+    )
 
 
 def test_a_leak_fails_the_run(pytester: Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

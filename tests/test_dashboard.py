@@ -20,8 +20,14 @@ ROOT = pathlib.Path(__file__).parents[1]
 DASHBOARD = json.loads((ROOT / "docs/topics/dashboard.json").read_text(encoding="utf-8"))
 GRAPHS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = [target["expr"] for panel in GRAPHS for target in panel["targets"]]
-SUFFIXES = {Kind.COUNTER: ("_total",), Kind.GAUGE: ("",), Kind.HISTOGRAM: ("_bucket", "_sum", "_count")}
-EXPORTED = {prometheus_name(row) + suffix: row for row in TABLE.values() for suffix in SUFFIXES[row.kind]}
+SUFFIXES = {
+    Kind.COUNTER: ("_total",),
+    Kind.GAUGE: ("",),
+    Kind.HISTOGRAM: ("_bucket", "_sum", "_count"),
+}
+EXPORTED = {
+    prometheus_name(row) + suffix: row for row in TABLE.values() for suffix in SUFFIXES[row.kind]
+}
 
 
 def names(query: str) -> list[str]:
@@ -45,7 +51,9 @@ async def test_a_busy_producer_has_data_for_it() -> None:
     """Each name of the dashboard is in a scrape of a producer to which everything has happened."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, retries=0, enable_idempotence=False) as producer:
+        async with Producer(
+            **cluster.client_options, retries=0, enable_idempotence=False
+        ) as producer:
             await producer.send_and_wait("orders", b"x")
             cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
             await (await producer.send_many("orders", [b"y"])).wait()

@@ -13,7 +13,14 @@ import pytest
 from tests.tools import doc_blocks
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
 
 
 def anchors(page: pathlib.Path) -> list[str]:
@@ -28,8 +35,16 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
     text = page.read_text()
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
-    sections = [(path, name) for path, name in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text) if path.endswith(".md") or not path]
-    assert [(path, name) for path, name in sections if name not in anchors(page.parent / path if path else page)] == []
+    sections = [
+        (path, name)
+        for path, name in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text)
+        if path.endswith(".md") or not path
+    ]
+    assert [
+        (path, name)
+        for path, name in sections
+        if name not in anchors(page.parent / path if path else page)
+    ] == []
     named = re.findall(r"`((?:aioproducer|docs|examples|tests)/[\w/.]+\.\w+)`", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
 
@@ -37,7 +52,9 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
 @pytest.mark.asyncio
 async def test_the_example_of_the_fake_cluster_runs() -> None:
     """The first example of docs/topics/testing.md runs unchanged, its assertions included."""
-    example = re.search(r"```python\n(.*?)```", (ROOT / "docs/topics/testing.md").read_text(), re.DOTALL)
+    example = re.search(
+        r"```python\n(.*?)```", (ROOT / "docs/topics/testing.md").read_text(), re.DOTALL
+    )
     assert example is not None
     names: dict[str, object] = {}
     exec(f"async def shown():\n{textwrap.indent(example[1], '    ')}", names)  # our own page
@@ -48,9 +65,14 @@ async def test_the_example_of_the_fake_cluster_runs() -> None:
 
 def test_the_example_of_a_typed_topic_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """The first example of docs/topics/serializers.md runs unchanged, its assertion included."""
-    example = re.search(r"```python\n(.*?)```", (ROOT / "docs/topics/serializers.md").read_text(), re.DOTALL)
+    example = re.search(
+        r"```python\n(.*?)```", (ROOT / "docs/topics/serializers.md").read_text(), re.DOTALL
+    )
     assert example is not None
-    exec(compile(example[1], "serializers.md", "exec", dont_inherit=True), {"__name__": "serializers"})
+    exec(
+        compile(example[1], "serializers.md", "exec", dont_inherit=True),
+        {"__name__": "serializers"},
+    )
     assert capsys.readouterr().out == "0\n"
 
 
@@ -74,11 +96,16 @@ def test_a_page_that_is_made_of_code_is_up_to_date(maker: str, page: str) -> Non
 
 def test_each_block_says_what_it_uses(tmp_path: pathlib.Path) -> None:
     """Each Python block of a page is a module for type checkers (`nox -s types`), on the lines of its page; a name that nothing makes is refused."""
-    assert doc_blocks.write(tmp_path) == len(doc_blocks.blocks()) == len(list(tmp_path.iterdir())) > 40
+    assert (
+        doc_blocks.write(tmp_path) == len(doc_blocks.blocks()) == len(list(tmp_path.iterdir())) > 40
+    )
     [first, *_] = doc_blocks.blocks()
     page = (ROOT / first.page).read_text(encoding="utf-8").splitlines()
-    assert (tmp_path / f"{first.name}.py").read_text(encoding="utf-8").splitlines()[first.line :] == page[first.line :][
-        : first.code.count("\n")
-    ]
+    assert (tmp_path / f"{first.name}.py").read_text(encoding="utf-8").splitlines()[
+        first.line :
+    ] == page[first.line :][: first.code.count("\n")]
     with pytest.raises(NameError, match=r"docs/page.md:3: unheard_of: declare it"):
-        doc_blocks.module(doc_blocks.Block("docs/page.md", 3, "await producer.send(unheard_of)\n"), frozenset({"producer"}))
+        doc_blocks.module(
+            doc_blocks.Block("docs/page.md", 3, "await producer.send(unheard_of)\n"),
+            frozenset({"producer"}),
+        )

@@ -40,7 +40,11 @@ class Prefix:
 
 
 def test_plain_functions_need_no_preparation() -> None:
-    encoding = Encoding("orders", adapt(str.encode), adapt(lambda topic, headers, value: b"%s %s" % (topic.encode(), value)))
+    encoding = Encoding(
+        "orders",
+        adapt(str.encode),
+        adapt(lambda topic, headers, value: b"%s %s" % (topic.encode(), value)),
+    )
     assert encoding.is_current()
     assert not encoding.is_plain
     assert encoding.encode("orders", b"v", "k", (), call) == (b"orders v", b"k", ())
@@ -92,7 +96,10 @@ def test_a_preparation_without_an_encoder(given: object) -> None:
             return given
 
     encoding = Encoding("orders", AS_BYTES, adapt(Gives()))
-    with pytest.raises(SerializationError, match=rf"value_serializer .*'orders', .* {type(given).__name__}, which has no `encode`"):
+    with pytest.raises(
+        SerializationError,
+        match=rf"value_serializer .*'orders', .* {type(given).__name__}, which has no `encode`",
+    ):
         asyncio.run(encoding.prepare())
     assert not encoding.is_current()
 
@@ -107,7 +114,8 @@ def test_a_preparation_that_is_no_coroutine(given: object) -> None:
 
     encoding = Encoding("orders", adapt(Gives()), AS_BYTES)  # type: ignore[arg-type]
     with pytest.raises(
-        SerializationError, match=rf"key_serializer .*'orders', .* {type(given).__name__}, which cannot be awaited: make it an"
+        SerializationError,
+        match=rf"key_serializer .*'orders', .* {type(given).__name__}, which cannot be awaited: make it an",
     ):
         asyncio.run(encoding.prepare())
     assert not encoding.is_current()

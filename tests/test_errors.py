@@ -78,13 +78,25 @@ def test_the_tree(name: str, parent: str) -> None:
 
 def test_the_tree_is_whole() -> None:
     """Every error of the package is in the table above, and can be imported."""
-    found = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, KafkaError)}
+    found = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, KafkaError)
+    }
     assert found == {*TREE, "KafkaError"}
     assert found <= set(errors.__all__)
 
 
 @pytest.mark.parametrize(
-    "name", ["SendTimeout", "BufferExhausted", "MetadataTimeout", "RequestTimedOut", "TransactionTimeout", "DeliveryTimeout"]
+    "name",
+    [
+        "SendTimeout",
+        "BufferExhausted",
+        "MetadataTimeout",
+        "RequestTimedOut",
+        "TransactionTimeout",
+        "DeliveryTimeout",
+    ],
 )
 def test_what_took_too_long_is_a_timeout(name: str) -> None:
     """`except TimeoutError` means what it says."""
@@ -120,7 +132,11 @@ def test_numbers_and_names_are_each_one() -> None:
     assert len(errors._BY_CODE) == len(errors._BY_NAME) == len(errors._TABLE)
 
 
-@pytest.mark.parametrize("error", [error for error in CODES if error.code in aiokafka.errors.kafka_errors], ids=lambda error: error.name)
+@pytest.mark.parametrize(
+    "error",
+    [error for error in CODES if error.code in aiokafka.errors.kafka_errors],
+    ids=lambda error: error.name,
+)
 def test_codes_have_the_names_that_other_clients_know(error: ErrorCode) -> None:
     """aiokafka read Kafka's table too."""
     theirs = aiokafka.errors.kafka_errors[error.code].message
@@ -130,7 +146,12 @@ def test_codes_have_the_names_that_other_clients_know(error: ErrorCode) -> None:
 def test_an_unknown_number_is_kept() -> None:
     """A newer broker's number is kept. The error is not retriable, as another try may not help."""
     error = broker_error(12_345, "says the broker")
-    assert (error.code, error.name, error.retriable, error.refresh) == (12_345, "UNKNOWN_ERROR_CODE", False, False)
+    assert (error.code, error.name, error.retriable, error.refresh) == (
+        12_345,
+        "UNKNOWN_ERROR_CODE",
+        False,
+        False,
+    )
     assert str(error) == "UNKNOWN_ERROR_CODE (12345): says the broker"
 
 
@@ -141,7 +162,12 @@ def test_an_unknown_name_is_a_mistake_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "text"), [(None, "MESSAGE_TOO_LARGE (10)"), ("", "MESSAGE_TOO_LARGE (10)"), ("why", "MESSAGE_TOO_LARGE (10): why")]
+    ("message", "text"),
+    [
+        (None, "MESSAGE_TOO_LARGE (10)"),
+        ("", "MESSAGE_TOO_LARGE (10)"),
+        ("why", "MESSAGE_TOO_LARGE (10): why"),
+    ],
 )
 def test_what_a_broker_error_says(message: str | None, text: str) -> None:
     """Name, number, and the broker's words if there are any."""
@@ -218,24 +244,41 @@ def test_a_timeout_is_no_error_of_the_system() -> None:
     """A TimeoutError is an OSError, which would take a failure's facts for an errno and a file name."""
     error = DeliveryTimeout("why", "t", 3, Persisted.MAYBE, 2)
     assert (error.errno, error.filename) == (None, None)
-    assert (type(error.again()), error.again().topic, error.again().args) == (DeliveryTimeout, "t", error.args)
+    assert (type(error.again()), error.again().topic, error.again().args) == (
+        DeliveryTimeout,
+        "t",
+        error.args,
+    )
 
 
 CAUSES = {
     "TIMED_OUT": [RequestTimedOut("no answer")],
-    "CONNECTION_LOST": [ConnectionLost("gone"), errors.ProtocolError("?"), CredentialsRefused("no", "sasl", "PLAIN", 58)],
+    "CONNECTION_LOST": [
+        ConnectionLost("gone"),
+        errors.ProtocolError("?"),
+        CredentialsRefused("no", "sasl", "PLAIN", 58),
+    ],
     "ABORTED": [errors.TransactionAborted("aborted"), errors.ProducerClosed("stopped"), None],
     "NOT_ENOUGH_REPLICAS": [broker_error("NOT_ENOUGH_REPLICAS", "m")],
     "TOPIC_AUTHORIZATION_FAILED": [broker_error("TOPIC_AUTHORIZATION_FAILED")],
-    "MESSAGE_TOO_LARGE": [caused(RecordTooLarge("m"), broker_error("MESSAGE_TOO_LARGE")), RecordTooLarge("m")],
-    "INVALID_PRODUCER_EPOCH": [caused(errors.TransactionExpired("late"), broker_error("INVALID_PRODUCER_EPOCH"))],
+    "MESSAGE_TOO_LARGE": [
+        caused(RecordTooLarge("m"), broker_error("MESSAGE_TOO_LARGE")),
+        RecordTooLarge("m"),
+    ],
+    "INVALID_PRODUCER_EPOCH": [
+        caused(errors.TransactionExpired("late"), broker_error("INVALID_PRODUCER_EPOCH"))
+    ],
     "PRODUCER_FENCED": [ProducerFenced("another one")],
     "UNKNOWN_ERROR_CODE": [broker_error(12_345)],
 }
 WORTH_ANOTHER_TRY = {"TIMED_OUT", "CONNECTION_LOST", "ABORTED", "NOT_ENOUGH_REPLICAS"}
 
 
-@pytest.mark.parametrize(("code", "cause"), [(code, cause) for code, causes in CAUSES.items() for cause in causes], ids=repr)
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [(code, cause) for code, causes in CAUSES.items() for cause in causes],
+    ids=repr,
+)
 def test_what_ended_a_record(code: str, cause: KafkaError | None) -> None:
     """`code` is a word for each kind of end. `retriable` is true if the record is not in the log, and the same record may get there."""
     for persisted in Persisted:
@@ -264,4 +307,7 @@ def test_a_broker_error_is_made_of_its_facts() -> None:
 def test_an_error_of_a_transaction_ends_with_its_remedy() -> None:
     """Also if its reason is the text of another error, which ends with one itself."""
     for reason in ("it is too large", "it is too large."):
-        assert str(errors.TransactionAborted(reason)) == "it is too large. Send it again in the next transaction."
+        assert (
+            str(errors.TransactionAborted(reason))
+            == "it is too large. Send it again in the next transaction."
+        )

@@ -120,7 +120,12 @@ def test_the_demo_balances(demos: list[Demo], tmp_path: Path) -> None:
     assert report["written back"] == {"aggregates in topic": 57, "after the second write": 57}
     assert "It balances: 3,000 flights" in demo.output
     assert (folder / "flights.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in folder.iterdir()) == ["bad", "events", "flights.png", "report.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "bad",
+        "events",
+        "flights.png",
+        "report.json",
+    ]
 
 
 @pytest.mark.parametrize("after", ["Kafka starts", "flights are sent", "Spark is waited for"])
@@ -135,7 +140,9 @@ def test_ctrl_c(demos: list[Demo], tmp_path: Path, after: str) -> None:
     _, alive = psutil.wait_procs(children, timeout=GONE_SECONDS)
     assert alive == []
     told = re.search(
-        r"^Interrupted\. ([\d,]+) sent, ([\d,]+) acknowledged, 0 failed, 0 unknown; Spark wrote ([\d,]+) rows$", demo.output, re.MULTILINE
+        r"^Interrupted\. ([\d,]+) sent, ([\d,]+) acknowledged, 0 failed, 0 unknown; Spark wrote ([\d,]+) rows$",
+        demo.output,
+        re.MULTILINE,
     )
     assert told is not None, demo.output
     sent, acknowledged, _ = (int(number.replace(",", "")) for number in told.groups())

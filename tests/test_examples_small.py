@@ -28,9 +28,13 @@ ROOT = pathlib.Path(__file__).parents[1]
 def run(example: str, *arguments: str, logged: str = "") -> list[str]:
     """Run the example with every warning an error. Returns the output, split. `logged`: a pattern of the only line that it logs."""
     command = [sys.executable, "-W", "error", f"examples/{example}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.fullmatch(logged, without_slow_steps(done.stderr).removesuffix("\n")), done.stdout + done.stderr
+    assert re.fullmatch(logged, without_slow_steps(done.stderr).removesuffix("\n")), (
+        done.stdout + done.stderr
+    )
     return done.stdout.splitlines()
 
 
@@ -57,7 +61,10 @@ def test_json_orders() -> None:
 
 def test_scram() -> None:
     """Sessions are renewed while orders are sent; a wrong password is refused in the broker's words, and is not shown."""
-    sent, refused = run("scram.py", logged=r"aioproducer-1: broker bootstrap at [\d.:]+ cannot be reached: .* SCRAM-SHA-512")
+    sent, refused = run(
+        "scram.py",
+        logged=r"aioproducer-1: broker bootstrap at [\d.:]+ cannot be reached: .* SCRAM-SHA-512",
+    )
     assert sent == "30 orders, sessions renewed: True"
     assert "refuses user 'alice' by SCRAM-SHA-512: SASL_AUTHENTICATION_FAILED (58)" in refused
 
@@ -80,7 +87,10 @@ def test_oidc() -> None:
 
 def test_mtls() -> None:
     """The second connection has the certificate that was written meanwhile."""
-    assert run("mtls.py") == ["['with the first certificate', 'with the second certificate']", "known as orders-service, orders-service-2"]
+    assert run("mtls.py") == [
+        "['with the first certificate', 'with the second certificate']",
+        "known as orders-service, orders-service-2",
+    ]
 
 
 def test_proxy_dialer() -> None:
@@ -93,7 +103,9 @@ def test_proxy_dialer() -> None:
 def test_backpressure() -> None:
     """Memory is filled and not exceeded by more than the overhead of a batch; each record is taken, and is in the log, or is refused."""
     waiting, refusing, log = run("backpressure.py")
-    used = re.fullmatch(r"waiting: 5000 sent, 0 failed, the source was at most (\d+) KB ahead", waiting)
+    used = re.fullmatch(
+        r"waiting: 5000 sent, 0 failed, the source was at most (\d+) KB ahead", waiting
+    )
     assert used is not None
     assert 50 < int(used[1]) <= 120
     counts = re.fullmatch(r"refusing: (\d+) taken, (\d+) refused, 0 failed", refusing)
@@ -148,7 +160,9 @@ def test_consume_transform_produce() -> None:
 
 @pytest.mark.integration
 @pytest.mark.asyncio
-async def test_consume_transform_produce_on_a_real_kafka(kafka_server: ServerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_consume_transform_produce_on_a_real_kafka(
+    kafka_server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same against real brokers; another library's consumer sees one invoice for each order."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     example = importlib.import_module("consume_transform_produce")
@@ -157,7 +171,9 @@ async def test_consume_transform_produce_on_a_real_kafka(kafka_server: ServerThr
     bootstrap = {"bootstrap_servers": kafka_server.bootstrap_servers}
     await example.order(bootstrap)
     await example.run(bootstrap, (25, None))
-    consumer = AIOKafkaConsumer("invoices", auto_offset_reset="earliest", isolation_level="read_committed", **bootstrap)
+    consumer = AIOKafkaConsumer(
+        "invoices", auto_offset_reset="earliest", isolation_level="read_committed", **bootstrap
+    )
     await consumer.start()
     try:
         invoices: list[bytes] = []
@@ -185,7 +201,12 @@ def test_testing_with_fake_cluster() -> None:
         "error",
     ]
     done = subprocess.run(
-        [*command, "examples/testing_with_fake_cluster.py"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [*command, "examples/testing_with_fake_cluster.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
@@ -202,17 +223,30 @@ def job(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def producer(cluster: FakeCluster, **options: Any) -> Producer[str, dict[str, object]]:
-    return Producer(**cluster.client_options, key_serializer=string_serializer, value_serializer=json_serializer, **options)
+    return Producer(
+        **cluster.client_options,
+        key_serializer=string_serializer,
+        value_serializer=json_serializer,
+        **options,
+    )
 
 
 def test_the_streaming_job(tmp_path: pathlib.Path) -> None:
     """It copies all, and once more nothing."""
-    assert run("streaming_job.py", str(tmp_path)) == ["from reading 0 on", "up to 20000; the log has 20000 more"]
-    assert run("streaming_job.py", str(tmp_path)) == ["from reading 20000 on", "up to 20000; the log has 0 more"]
+    assert run("streaming_job.py", str(tmp_path)) == [
+        "from reading 0 on",
+        "up to 20000; the log has 20000 more",
+    ]
+    assert run("streaming_job.py", str(tmp_path)) == [
+        "from reading 20000 on",
+        "up to 20000; the log has 0 more",
+    ]
 
 
 @pytest.mark.asyncio
-async def test_the_streaming_job_is_held_back(job: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_streaming_job_is_held_back(
+    job: ModuleType, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the brokers are paused, the job asks the source for no more than memory holds."""
     taken = 0
     source = job.readings
@@ -240,7 +274,9 @@ async def test_the_streaming_job_is_held_back(job: ModuleType, tmp_path: pathlib
 
 
 @pytest.mark.asyncio
-async def test_the_streaming_job_goes_on_where_it_was(job: ModuleType, tmp_path: pathlib.Path) -> None:
+async def test_the_streaming_job_goes_on_where_it_was(
+    job: ModuleType, tmp_path: pathlib.Path
+) -> None:
     """Cancelled, then refused a record, then left alone: no position is ahead of the log, and nothing is left out at the end."""
     checkpoint = tmp_path / "position.txt"
     positions = []
@@ -260,7 +296,9 @@ async def test_the_streaming_job_goes_on_where_it_was(job: ModuleType, tmp_path:
                         await running
                 else:
                     await running
-            logged = {int(re.search(rb'"number":(\d+)', value)[1]) for value in cluster.values("readings")}  # type: ignore[index, arg-type]
+            logged = {
+                int(re.search(rb'"number":(\d+)', value)[1]) for value in cluster.values("readings")
+            }  # type: ignore[index, arg-type]
             positions.append(int(checkpoint.read_text()))
             assert logged >= set(range(positions[-1]))
     assert 0 < positions[0] < positions[1] < positions[2] == job.READINGS

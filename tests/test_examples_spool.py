@@ -36,7 +36,9 @@ def _example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_the_program() -> None:
     """The broker dies half-way: each order is in Kafka once after the second start, and what could not be written is logged once."""
     command = [sys.executable, "-W", "error", "examples/spool.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     first, *spooled, half, again, whole = done.stdout.splitlines()
     assert (first, again) == ("0 records sent again", "100 records sent again")
@@ -64,7 +66,9 @@ def replayed(spool: Any, **options: Any) -> list[Any]:
     async def main() -> list[Any]:
         async with FakeCluster(memory=True, auto_create=False) as cluster:
             cluster.create_topic("orders", partitions=2)
-            async with Producer(**cluster.client_options, on_failed=spool.keep, **options) as producer:
+            async with Producer(
+                **cluster.client_options, on_failed=spool.keep, **options
+            ) as producer:
                 await spool.replay(producer)
             return cluster.records("orders")
 
@@ -75,7 +79,10 @@ def test_what_may_be_in_the_log_is_marked(example: ModuleType, tmp_path: pathlib
     """Each record is sent with all that it had. The files are gone after that."""
     spool = example.Spool(tmp_path / "spool")
     spool.keep(ERROR, RECORDS)
-    log = [(record.value, record.key, record.timestamp_ms, record.headers) for record in replayed(spool)]
+    log = [
+        (record.value, record.key, record.timestamp_ms, record.headers)
+        for record in replayed(spool)
+    ]
     assert log == [
         (None, None, 8, ()),
         (b"\x00\xff\n", b"k", 7, (("a", b""), ("a", None))),

@@ -76,14 +76,21 @@ async def of_fastapi(module: Any, **options: Any) -> AsyncIterator[Service]:
     """FastAPI's, called in the client's own task: a client that is cancelled cancels its handler."""
     app = module.create_app(**options)
     transport = httpx.ASGITransport(app)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://orders", timeout=60) as client:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://orders", timeout=60) as client,
+    ):
 
         async def post(number: int) -> Answer:
             got = await client.post("/orders", json=order(number))
             return Answer(got.status_code, got.json(), got.headers.get("Retry-After"))
 
         async def post_bytes(body: bytes) -> int:
-            return (await client.post("/orders", content=body, headers={"content-type": "application/json"})).status_code
+            return (
+                await client.post(
+                    "/orders", content=body, headers={"content-type": "application/json"}
+                )
+            ).status_code
 
         yield Service(Watched.made, post, post_bytes)
 
@@ -98,7 +105,9 @@ async def of_aiohttp(module: Any, **options: Any) -> AsyncIterator[Service]:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     connector = aiohttp.TCPConnector(limit=min(CLIENTS, files // 4))
     try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}", connector=connector) as client:
+        async with aiohttp.ClientSession(
+            f"http://127.0.0.1:{runner.addresses[0][1]}", connector=connector
+        ) as client:
 
             async def post(number: int) -> Answer:
                 async with client.post("/orders", json=order(number)) as got:
@@ -117,12 +126,16 @@ SERVICES = {"fastapi_app": of_fastapi, "aiohttp_app": of_aiohttp}
 
 
 @pytest.fixture(params=SERVICES)
-def serve(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AbstractAsyncContextManager[Service]]:
+def serve(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., AbstractAsyncContextManager[Service]]:
     """Runs an example's application, its producer watched."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     module = importlib.import_module(request.param)
     monkeypatch.setattr(module, "Producer", Watched)
-    return lambda cluster, **options: SERVICES[request.param](module, **cluster.client_options, **options)
+    return lambda cluster, **options: SERVICES[request.param](
+        module, **cluster.client_options, **options
+    )
 
 
 def logged(cluster: FakeCluster) -> dict[tuple[int, int], int]:
@@ -157,10 +170,17 @@ async def test_2000_posts_at_once(serve: Serve) -> None:
         async with serve(cluster, max_block_ms=60_000) as service:
             answers = await asyncio.gather(*(service.post(number) for number in range(CLIENTS)))
             assert {answer.status for answer in answers} == {201}
-            places = {(answer.body["partition"], answer.body["offset"]): number for number, answer in enumerate(answers)}
+            places = {
+                (answer.body["partition"], answer.body["offset"]): number
+                for number, answer in enumerate(answers)
+            }
             assert places == logged(cluster)
-            assert len({(number % 50, partition) for (partition, _), number in places.items()}) == 50
-            await until(lambda: service.producer.buffer_available == service.producer.config.buffer_memory)
+            assert (
+                len({(number % 50, partition) for (partition, _), number in places.items()}) == 50
+            )
+            await until(
+                lambda: service.producer.buffer_available == service.producer.config.buffer_memory
+            )
             assert_at_rest(service.producer)
 
 
@@ -170,30 +190,46 @@ async def test_clients_that_go_away(serve: Serve) -> None:
     """
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
-        async with serve(cluster, buffer_memory=45_000, batch_size=4_000, max_block_ms=60_000) as service:
-            await service.post(CLIENTS)  # so that the topic is known, and what waits waits for memory
+        async with serve(
+            cluster, buffer_memory=45_000, batch_size=4_000, max_block_ms=60_000
+        ) as service:
+            await service.post(
+                CLIENTS
+            )  # so that the topic is known, and what waits waits for memory
             hang, producer = cluster.hang("Produce"), service.producer
             clients = [asyncio.create_task(service.post(number)) for number in range(600)]
             await until(lambda: len(producer.began) == 601)
-            before, waiting = set(producer.queued) - {CLIENTS}, set(producer.began) - set(producer.queued)
+            before, waiting = (
+                set(producer.queued) - {CLIENTS},
+                set(producer.began) - set(producer.queued),
+            )
             assert len(before) > 50
             assert len(waiting) > 50
             gone = {number for number in range(600) if number % 2}
             for number in gone:
                 clients[number].cancel()
             await asyncio.gather(*(clients[number] for number in gone), return_exceptions=True)
-            await until(lambda: repr(producer).endswith(f" {len(waiting - gone - set(producer.queued))} waiting>"))
+            await until(
+                lambda: repr(producer).endswith(
+                    f" {len(waiting - gone - set(producer.queued))} waiting>"
+                )
+            )
             # an order behind one that left may have found memory meanwhile
             nowhere = waiting & gone - set(producer.queued)
             assert len(nowhere) > 25
             hang.release()
-            answers = {number: await client for number, client in enumerate(clients) if number not in gone}
+            answers = {
+                number: await client for number, client in enumerate(clients) if number not in gone
+            }
             await producer.flush()
             assert {answer.status for answer in answers.values()} == {201}
             log = logged(cluster)
             assert Counter(log.values()) == Counter(producer.queued)
             assert set(log.values()) == {CLIENTS, *range(600)} - nowhere
-            assert all(log[answer.body["partition"], answer.body["offset"]] == number for number, answer in answers.items())
+            assert all(
+                log[answer.body["partition"], answer.body["offset"]] == number
+                for number, answer in answers.items()
+            )
             assert_at_rest(producer)
 
 
@@ -202,10 +238,16 @@ async def test_kafka_is_down_at_boot(serve: Serve) -> None:
     async with FakeCluster() as cluster:
         cluster.create_topic("orders", partitions=6)
         await cluster.brokers[1].stop()
-        async with serve(cluster, max_block_ms=50, reconnect_backoff_ms=1, reconnect_backoff_max_ms=10) as service:
+        async with serve(
+            cluster, max_block_ms=50, reconnect_backoff_ms=1, reconnect_backoff_max_ms=10
+        ) as service:
             for number in range(3):
                 refused = await service.post(number)
-                assert (refused.status, refused.retry_after, refused.body["persisted"]) == (503, "1", "no")
+                assert (refused.status, refused.retry_after, refused.body["persisted"]) == (
+                    503,
+                    "1",
+                    "no",
+                )
             await cluster.brokers[1].start()
             async with asyncio.timeout(30):
                 while (answer := await service.post(100)).status == 503:
@@ -219,7 +261,9 @@ async def test_kafka_is_down_at_boot(serve: Serve) -> None:
     [({"error": "POLICY_VIOLATION"}, 503, "no"), ({"disconnect": "after"}, 504, "maybe")],
     ids=["refused", "answer lost"],
 )
-async def test_an_order_that_is_not_acknowledged(serve: Serve, fault: dict[str, Any], status: int, persisted: str) -> None:
+async def test_an_order_that_is_not_acknowledged(
+    serve: Serve, fault: dict[str, Any], status: int, persisted: str
+) -> None:
     """The client is told whether it may be there, and the next one is served."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)

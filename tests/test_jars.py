@@ -76,12 +76,18 @@ class Tools:
 
     @property
     def calls(self) -> list[list[str]]:
-        return [json.loads(line) for line in self.calls_file.read_text().splitlines()] if self.calls_file.exists() else []
+        return (
+            [json.loads(line) for line in self.calls_file.read_text().splitlines()]
+            if self.calls_file.exists()
+            else []
+        )
 
     @property
     def left(self) -> list[str]:
         """Return the names of the files in the cache, without lock files."""
-        return sorted(path.name for path in (self.cache / "jars").iterdir() if path.suffix != ".lock")
+        return sorted(
+            path.name for path in (self.cache / "jars").iterdir() if path.suffix != ".lock"
+        )
 
 
 @pytest.fixture
@@ -92,7 +98,9 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tools:
     monkeypatch.setenv("AIOPRODUCER_CACHE", str(found.cache))
     for name in ("JAVA_HOME", "DEFAULT_ARTIFACT_REPOSITORY"):
         monkeypatch.delenv(name, raising=False)
-    if find_spec("pyspark") is None:  # `nox -s pythons`: a folder with the one file of it that is looked for
+    if (
+        find_spec("pyspark") is None
+    ):  # `nox -s pythons`: a folder with the one file of it that is looked for
         ivy = tmp_path / "site" / "pyspark" / "jars" / "ivy-2.5.jar"
         ivy.parent.mkdir(parents=True)
         ivy.touch()
@@ -119,27 +127,49 @@ def test_java_is_found_on_path(tools: Tools) -> None:
     assert jars.java() == program
 
 
-@pytest.mark.parametrize("said", ['openjdk version "21" 2023-09-19', 'java version "24-ea" 2025-03-18', 'openjdk version "17.0.1"'])
+@pytest.mark.parametrize(
+    "said",
+    [
+        'openjdk version "21" 2023-09-19',
+        'java version "24-ea" 2025-03-18',
+        'openjdk version "17.0.1"',
+    ],
+)
 def test_java_versions_in_all_their_spellings(tools: Tools, said: str) -> None:
     """The search reads two-digit, early-access and dotted versions, also behind the text that JAVA_TOOL_OPTIONS makes Java print."""
-    program = tools.install("java", java_that_says(f'Picked up JAVA_TOOL_OPTIONS: -Dversion="1"\n{said}\n'))
+    program = tools.install(
+        "java", java_that_says(f'Picked up JAVA_TOOL_OPTIONS: -Dversion="1"\n{said}\n')
+    )
     assert jars.java() == program
 
 
-@pytest.mark.parametrize(("said", "version"), [('openjdk version "11.0.2"', "Java 11"), ('java version "1.8.0_352"', "Java 8")])
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [('openjdk version "11.0.2"', "Java 11"), ('java version "1.8.0_352"', "Java 8")],
+)
 def test_java_too_old(tools: Tools, said: str, version: str) -> None:
     """The error names the version, where it was found, what is needed and how to get it."""
     program = tools.install("java", java_that_says(said))
     with pytest.raises(jars.JavaMissing) as caught:
         jars.java()
-    for words in (version, str(program), "too old", "17 or newer", "apt install openjdk-17-jre-headless", "JAVA_HOME"):
+    for words in (
+        version,
+        str(program),
+        "too old",
+        "17 or newer",
+        "apt install openjdk-17-jre-headless",
+        "JAVA_HOME",
+    ):
         assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_java_missing(tools: Tools) -> None:
     """No Java at all: the error says that neither place had one, and what to install."""
-    with pytest.raises(jars.JavaMissing, match=r"JAVA_HOME is not set, and no java is on PATH\. Install a Java runtime, version 17"):
+    with pytest.raises(
+        jars.JavaMissing,
+        match=r"JAVA_HOME is not set, and no java is on PATH\. Install a Java runtime, version 17",
+    ):
         jars.java()
 
 
@@ -147,7 +177,9 @@ def test_java_home_wins_over_path(tools: Tools) -> None:
     """JAVA_HOME decides where it is set, as in pyspark, even if it is too old and PATH has a newer one."""
     home = tools.folder / "jdk"
     (home / "bin").mkdir(parents=True)
-    old = tools.install("java", java_that_says('openjdk version "11.0.2"')).rename(home / "bin" / "java")
+    old = tools.install("java", java_that_says('openjdk version "11.0.2"')).rename(
+        home / "bin" / "java"
+    )
     tools.install("java", java_that_says('openjdk version "17.0.2"'))
     tools.set("JAVA_HOME", str(home))
     with pytest.raises(jars.JavaMissing, match="Java 11 at " + str(old)):
@@ -164,7 +196,10 @@ def test_java_home_without_java(tools: Tools) -> None:
 
 def test_java_that_is_only_a_stub(tools: Tools) -> None:
     """macOS has a `java` that only says that there is none: its words are handed on."""
-    tools.install("java", java_that_says("The operation couldn't be completed. Unable to locate a Java Runtime.\n"))
+    tools.install(
+        "java",
+        java_that_says("The operation couldn't be completed. Unable to locate a Java Runtime.\n"),
+    )
     with pytest.raises(jars.JavaMissing, match="Unable to locate a Java Runtime"):
         jars.java()
 
@@ -195,7 +230,10 @@ def test_second_call_does_no_work(tools: Tools, capfd: pytest.CaptureFixture[str
     assert folder == tools.cache / "jars" / "kafka-4.3.1"
     assert sorted(path.name for path in folder.iterdir()) == sorted(KAFKA_JARS)
     begin, end = capfd.readouterr().err.splitlines()
-    assert begin == "aioproducer: fetching Kafka 4.3.1 (93 jars, 55 MB) from Maven Central with mvn, once ..."
+    assert (
+        begin
+        == "aioproducer: fetching Kafka 4.3.1 (93 jars, 55 MB) from Maven Central with mvn, once ..."
+    )
     assert end.startswith(f"aioproducer: fetched Kafka 4.3.1 into {folder} in ")
     assert jars.kafka() == folder
     assert len(tools.calls) == 1
@@ -249,12 +287,21 @@ def test_ivy_after_a_maven_that_fails(tools: Tools) -> None:
 
 def test_failure_shows_each_tools_last_lines(tools: Tools) -> None:
     """The error names each tool, its words and a remedy. Nothing half-fetched stays."""
-    tools.install_fetching("mvn", FETCH + "print(*range(100), sep=chr(10)); sys.exit('[ERROR] Could not transfer artifact')")
+    tools.install_fetching(
+        "mvn",
+        FETCH + "print(*range(100), sep=chr(10)); sys.exit('[ERROR] Could not transfer artifact')",
+    )
     tools.install_fetching("java", "sys.exit('UNRESOLVED DEPENDENCIES')")
     with pytest.raises(jars.JarsUnavailable) as caught:
         jars.kafka()
     text = str(caught.value)
-    for words in ("Kafka 4.3.1", "mvn: exit status 1", "[ERROR] Could not transfer artifact", "UNRESOLVED DEPENDENCIES", "What to do:"):
+    for words in (
+        "Kafka 4.3.1",
+        "mvn: exit status 1",
+        "[ERROR] Could not transfer artifact",
+        "UNRESOLVED DEPENDENCIES",
+        "What to do:",
+    ):
         assert words in text
     assert "\n  99\n" in text
     assert "\n  50\n" not in text
@@ -265,7 +312,9 @@ def test_failure_shows_each_tools_last_lines(tools: Tools) -> None:
 @pytest.mark.usefixtures("no_pyspark")
 def test_neither_maven_nor_pyspark(tools: Tools) -> None:
     """Nothing that could fetch: the error says what to install."""
-    with pytest.raises(jars.JarsUnavailable, match=r"neither Maven .* nor pyspark.*apt install maven.*pip install"):
+    with pytest.raises(
+        jars.JarsUnavailable, match=r"neither Maven .* nor pyspark.*apt install maven.*pip install"
+    ):
         jars.kafka()
 
 
@@ -294,7 +343,10 @@ def test_stopped_fetch_ends_its_processes(tools: Tools) -> None:
     os.mkfifo(pipe)
     holder = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     # both processes hold the pipe's writing end; its end of file shows that both are gone
-    tools.install("mvn", f"import os, signal\nfd = os.open({str(pipe)!r}, os.O_WRONLY)\nos.fork()\nos.write(fd, b'x')\nsignal.pause()\n")
+    tools.install(
+        "mvn",
+        f"import os, signal\nfd = os.open({str(pipe)!r}, os.O_WRONLY)\nos.fork()\nos.write(fd, b'x')\nsignal.pause()\n",
+    )
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -321,7 +373,9 @@ def test_stopped_fetch_ends_its_processes(tools: Tools) -> None:
 def test_folder_that_cannot_be_written(tools: Tools) -> None:
     """A cache that is no folder: the error names it, and the variable that names another."""
     tools.cache.write_text("in the way")
-    with pytest.raises(jars.JarsUnavailable, match=r"cannot be kept in .*AIOPRODUCER_CACHE names another folder"):
+    with pytest.raises(
+        jars.JarsUnavailable, match=r"cannot be kept in .*AIOPRODUCER_CACHE names another folder"
+    ):
         jars.kafka()
 
 
@@ -338,7 +392,10 @@ def test_concurrent_fetches_are_one(tools: Tools) -> None:
     first = spawn()
     assert "fetching Kafka" in read_line(first)
     second = spawn()
-    assert read_line(second) == "aioproducer: another process is fetching Kafka 4.3.1; waiting for it ...\n"
+    assert (
+        read_line(second)
+        == "aioproducer: another process is fetching Kafka 4.3.1; waiting for it ...\n"
+    )
     gate.write_text("go")
     folders = {first.communicate(timeout=60)[0].strip(), second.communicate(timeout=60)[0].strip()}
     assert folders == {str(tools.cache / "jars" / "kafka-4.3.1")}
@@ -349,18 +406,26 @@ def test_lock_of_a_killed_process_is_free(tools: Tools) -> None:
     """A process that is killed while it fetches blocks no other process."""
     gate = tools.folder / "gate"
     os.mkfifo(gate)
-    tools.install_fetching("mvn", f"if 'HOLD' in os.environ: open({str(gate)!r}).read(); sys.exit()\n" + FETCH)
+    tools.install_fetching(
+        "mvn", f"if 'HOLD' in os.environ: open({str(gate)!r}).read(); sys.exit()\n" + FETCH
+    )
     first = spawn(HOLD="1")
     with gate.open("w"):  # opens when the first one's mvn is there, and lets it go at the end
         first.send_signal(signal.SIGKILL)
         first.communicate()
         second = spawn()
-        assert second.communicate(timeout=60)[0].strip() == str(tools.cache / "jars" / "kafka-4.3.1")
+        assert second.communicate(timeout=60)[0].strip() == str(
+            tools.cache / "jars" / "kafka-4.3.1"
+        )
 
 
 def spawn(**environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", CALL], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        [sys.executable, "-c", CALL],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
     )
 
 
@@ -452,7 +517,9 @@ def test_real_ivy_fetches_from_a_mirror(tools: Tools) -> None:
 @needs_java
 @pytest.mark.integration
 @pytest.mark.parametrize("tool", ["mvn", "ivy"] if shutil.which("mvn") else ["ivy"])
-def test_real_fetch(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_real_fetch(
+    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Either tool brings Spark's connector from where this machine is configured to look."""
     if tool == "ivy":
         (tmp_path / "java").symlink_to(REAL_JAVA or "")

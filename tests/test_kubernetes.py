@@ -26,7 +26,11 @@ def mounted_files() -> set[str]:
     files = set()
     for mount in CONTAINER["volumeMounts"]:
         volume = volumes[mount["name"]]
-        items = volume["secret"]["items"] if "secret" in volume else [{"path": name} for name in OBJECTS["ConfigMap"]["data"]]
+        items = (
+            volume["secret"]["items"]
+            if "secret" in volume
+            else [{"path": name} for name in OBJECTS["ConfigMap"]["data"]]
+        )
         files |= {f"{mount['mountPath']}/{item['path']}" for item in items}
     return files
 
@@ -34,10 +38,14 @@ def mounted_files() -> set[str]:
 def test_what_the_options_name_is_there() -> None:
     """Each file is in a volume, each variable in the environment, and no secret in the manifest."""
     named = set(re.findall(r'"(/[^"]+)"', OPTIONS))
-    named |= {f"{folder}/{file}" for folder, file in re.findall(r"\$\{dir:([^:}]+):([^}]+)\}", OPTIONS)}
+    named |= {
+        f"{folder}/{file}" for folder, file in re.findall(r"\$\{dir:([^:}]+):([^}]+)\}", OPTIONS)
+    }
     assert named
     assert named < mounted_files()
-    assert set(re.findall(r"\$\{env:(\w+)\}", OPTIONS)) == {variable["name"] for variable in CONTAINER["env"]}
+    assert set(re.findall(r"\$\{env:(\w+)\}", OPTIONS)) == {
+        variable["name"] for variable in CONTAINER["env"]
+    }
     assert all("value" not in variable for variable in CONTAINER["env"])
     config = ProducerConfig.from_mapping(tomllib.loads(OPTIONS))
     assert config.sasl_password.reference == "${dir:/etc/kafka/user:password}"  # type: ignore[union-attr]

@@ -9,13 +9,21 @@ import confluent_kafka
 import pytest
 
 from aioproducer import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition, UsageError
-from aioproducer.offsets import read_group, read_offsets, read_position, read_position_key, read_prepared
+from aioproducer.offsets import (
+    read_group,
+    read_offsets,
+    read_position,
+    read_position_key,
+    read_prepared,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@pytest.mark.parametrize("partition", [("orders", 1), TopicPartition("orders", 1), aiokafka.TopicPartition("orders", 1)])
+@pytest.mark.parametrize(
+    "partition", [("orders", 1), TopicPartition("orders", 1), aiokafka.TopicPartition("orders", 1)]
+)
 @pytest.mark.parametrize(
     ("offset", "read"),
     [
@@ -49,14 +57,26 @@ def test_what_does_not(offset: Any) -> None:
 @pytest.mark.parametrize(
     ("read", "text"),
     [
-        (lambda: read_offsets({("orders", 2**31): 1}), r"\('orders', 2147483648\) names no partition"),
+        (
+            lambda: read_offsets({("orders", 2**31): 1}),
+            r"\('orders', 2147483648\) names no partition",
+        ),
         (lambda: read_offsets({("orders", 0): (1, "", 2**31)}), "number of a leader's epoch"),
         (lambda: read_offsets({("orders", 0): (1, "", -2)}), "number of a leader's epoch"),
-        (lambda: read_group(ConsumerGroupMetadata("g", 2**31, "m")), "generation_id=2147483648 is no number of a generation"),
-        (lambda: read_group(ConsumerGroupMetadata("g", -2)), "generation_id=-2 is no number of a generation"),
+        (
+            lambda: read_group(ConsumerGroupMetadata("g", 2**31, "m")),
+            "generation_id=2147483648 is no number of a generation",
+        ),
+        (
+            lambda: read_group(ConsumerGroupMetadata("g", -2)),
+            "generation_id=-2 is no number of a generation",
+        ),
         (lambda: read_group(ConsumerGroupMetadata("g", 1, 5)), "member_id=5: it is a text"),  # type: ignore[arg-type]
         (lambda: read_group(ConsumerGroupMetadata("g", -1, None)), "member_id=None: it is a text"),  # type: ignore[arg-type]
-        (lambda: read_group(ConsumerGroupMetadata("g", 1, "m", b"i")), "group_instance_id=b'i': it is a text"),  # type: ignore[arg-type]
+        (
+            lambda: read_group(ConsumerGroupMetadata("g", 1, "m", b"i")),
+            "group_instance_id=b'i': it is a text",
+        ),  # type: ignore[arg-type]
     ],
 )
 def test_what_a_request_cannot_hold(read: Callable[[], Any], text: str) -> None:
@@ -78,7 +98,10 @@ def test_confluents_are_objects() -> None:
         (lambda text: read_group(ConsumerGroupMetadata("g", 1, text)), "member_id"),
         (lambda text: read_group(ConsumerGroupMetadata("g", 1, "m", text)), "group_instance_id"),
         (lambda text: read_offsets({(text, 0): 1}), "a topic"),
-        (lambda text: read_offsets({("orders", 0): (1, text)}), r"the text beside the offset of \('orders', 0\)"),
+        (
+            lambda text: read_offsets({("orders", 0): (1, text)}),
+            r"the text beside the offset of \('orders', 0\)",
+        ),
         (lambda text: read_position_key(text, "orders"), "job"),
         (lambda text: read_position_key("job", text), "topic"),
         (lambda text: read_position(1, text), "cursor"),

@@ -27,7 +27,9 @@ REQUIRED = {"AIOPRODUCER_REQUIRE_EXT": "1"}
 
 def run(*words: str, cwd: pathlib.Path, **environment: str) -> tuple[bool, str]:
     """Run a Python program. Returns True if it succeeded, and its output."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")
+    }
     done = subprocess.run(
         [sys.executable, *words],
         cwd=cwd,
@@ -78,7 +80,12 @@ def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> No
     """An editable install prepares the command anew: even so the C files are in `build` or gone, not among the sources."""
     copy_setup(tmp_path)
     (tmp_path / "aioproducer/engine/_one.pyx").write_text("one = 1")
-    has_worked, output = run("-c", f"import setuptools.build_meta as b; b.build_{kind}('out')", cwd=tmp_path, **NO_COMPILER)
+    has_worked, output = run(
+        "-c",
+        f"import setuptools.build_meta as b; b.build_{kind}('out')",
+        cwd=tmp_path,
+        **NO_COMPILER,
+    )
     assert has_worked, output
     assert "Cythonizing aioproducer/engine/_one.pyx" in output
     there = {path.name for path in (tmp_path / "aioproducer").rglob("*") if path.is_file()}
@@ -86,18 +93,26 @@ def test_what_is_generated_stands_aside(tmp_path: pathlib.Path, kind: str) -> No
 
 
 @pytest.mark.parametrize("is_required", [False, True])
-def test_no_extension_is_built_for_a_python_that_was_not_tested(tmp_path: pathlib.Path, *, is_required: bool) -> None:
+def test_no_extension_is_built_for_a_python_that_was_not_tested(
+    tmp_path: pathlib.Path, *, is_required: bool
+) -> None:
     """Such a Python gets the wheel for any Python. A developer who tries the compiled build there adds it to the list."""
     copy_setup(tmp_path)
     listed = tmp_path / "aioproducer/build.py"
     text = listed.read_text()
-    listed.write_text(text.replace(f"PYTHONS: Final = {build.PYTHONS}", "PYTHONS: Final = ((3, 9), (3, 10))"))
+    listed.write_text(
+        text.replace(f"PYTHONS: Final = {build.PYTHONS}", "PYTHONS: Final = ((3, 9), (3, 10))")
+    )
     assert listed.read_text() != text
     (tmp_path / "aioproducer/engine/_one.pyx").write_text("one = (")
-    has_worked, output = run("setup.py", "build_ext", "--inplace", cwd=tmp_path, **(REQUIRED if is_required else {}))
+    has_worked, output = run(
+        "setup.py", "build_ext", "--inplace", cwd=tmp_path, **(REQUIRED if is_required else {})
+    )
     assert has_worked != is_required, output
     reason = "the compiled build is for the Pythons that it was tested on (3.9, 3.10), and this is"
-    assert (f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}" in output) == is_required
+    assert (
+        f"AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: {reason}" in output
+    ) == is_required
 
 
 @pytest.mark.parametrize(
@@ -106,12 +121,19 @@ def test_no_extension_is_built_for_a_python_that_was_not_tested(tmp_path: pathli
         (NO_COMPILER, "one = 1", True, NO_COMPILER["CC"]),
         (NO_COMPILER | REQUIRED, "one = 1", False, NO_COMPILER["CC"]),
         (PURE, "one = 1", True, ""),
-        (PURE | REQUIRED, "one = 1", False, "AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: AIOPRODUCER_PURE is set"),
+        (
+            PURE | REQUIRED,
+            "one = 1",
+            False,
+            "AIOPRODUCER_REQUIRE_EXT is set, and no extension is built: AIOPRODUCER_PURE is set",
+        ),
         (NO_COMPILER, "one = (", False, "Error compiling Cython file"),
     ],
     ids=["no-compiler", "no-compiler-required", "pure", "pure-required", "our-mistake"],
 )
-def test_where_nothing_can_be_compiled(tmp_path: pathlib.Path, environment: dict[str, str], source: str, *, works: bool, says: str) -> None:
+def test_where_nothing_can_be_compiled(
+    tmp_path: pathlib.Path, environment: dict[str, str], source: str, *, works: bool, says: str
+) -> None:
     """The lack of a compiler is no obstacle, unless it is one; a mistake in the source always is."""
     copy_setup(tmp_path)
     (tmp_path / "aioproducer/engine/_one.pyx").write_text(source)

@@ -21,7 +21,14 @@ CANARY = b"CANARY-4711"
 class Last:
     """The last partition that has a leader."""
 
-    def partition(self, topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
+    def partition(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partitions: int,
+        available: Sequence[int],
+    ) -> int:
         assert (topic, key, value, partitions) == ("t", b"k", b"v", 4)
         return available[-1]
 
@@ -33,7 +40,9 @@ class Called:
         return len(key or b"") % partitions
 
 
-def last(topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]) -> int:
+def last(
+    topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Sequence[int]
+) -> int:
     """A function of the long kind."""
     return Last().partition(topic, key, value, partitions, available)
 
@@ -57,7 +66,16 @@ class Number:
         (lambda _key, _partitions: Number(), 2),
         (lambda _key, _partitions, _more=None: 3, 3),
     ],
-    ids=["object", "class", "function of five", "callable object", "function of two", "of any", "index", "of two and a default"],
+    ids=[
+        "object",
+        "class",
+        "function of five",
+        "callable object",
+        "function of two",
+        "of any",
+        "index",
+        "of two and a default",
+    ],
 )
 def test_a_partitioner_may_have_any_of_these_shapes(given: Any, chosen: int) -> None:
     """The adapter accepts all of these shapes, and each of them chooses the same partition."""
@@ -80,7 +98,11 @@ class Demanding(Last):
 
 @pytest.mark.parametrize(
     ("given", "text"),
-    [(Demanding, "class Demanding cannot be made without arguments"), (7, "not int"), (object(), "not object")],
+    [
+        (Demanding, "class Demanding cannot be made without arguments"),
+        (7, "not int"),
+        (object(), "not object"),
+    ],
     ids=["class", "number", "object"],
 )
 def test_what_is_no_partitioner(given: Any, text: str) -> None:
@@ -95,13 +117,20 @@ def of_aiokafka(key: bytes | None, all_partitions: Sequence[int], available: Seq
 
 
 class OfFour:
-    def partition(self, _topic: str, _key: bytes | None, _value: bytes | None, _partitions: int) -> int:
+    def partition(
+        self, _topic: str, _key: bytes | None, _value: bytes | None, _partitions: int
+    ) -> int:
         raise AssertionError
 
 
 @pytest.mark.parametrize(
     ("given", "name"),
-    [(of_aiokafka, "of_aiokafka"), (OfFour(), "partition"), (lambda: 0, "<lambda>"), (lambda _key: 0, "<lambda>")],
+    [
+        (of_aiokafka, "of_aiokafka"),
+        (OfFour(), "partition"),
+        (lambda: 0, "<lambda>"),
+        (lambda _key: 0, "<lambda>"),
+    ],
     ids=["aiokafka's", "method of four", "of none", "of the key"],
 )
 def test_a_partitioner_of_other_arguments(given: Any, name: str) -> None:
@@ -119,8 +148,13 @@ def test_the_adapter_of_a_partitioner_of_aiokafkas() -> None:
     [adapter] = re.findall(r"lambda topic.*", str(raised.value))
     function = adapt(eval(adapter, {"yours": of_aiokafka}))  # our own text
     assert function is not None
-    assert [choose(function, "t", key, b"v", 4, available) for key, available in ((b"k", (0, 2)), (b"kk", (1,)), (b"k", ()))] == [1, 2, 0]
-    page = (pathlib.Path(__file__).parents[1] / "docs/topics/porting.md").read_text(encoding="utf-8")
+    assert [
+        choose(function, "t", key, b"v", 4, available)
+        for key, available in ((b"k", (0, 2)), (b"kk", (1,)), (b"k", ()))
+    ] == [1, 2, 0]
+    page = (pathlib.Path(__file__).parents[1] / "docs/topics/porting.md").read_text(
+        encoding="utf-8"
+    )
     assert adapter.replace("partitions", "count") in page
 
 

@@ -45,7 +45,9 @@ def calls_of(producer: Producer[Any, Any], *record: Any) -> list[str]:
     return entered
 
 
-@pytest.mark.parametrize("key", [b"seen before", b"fresh", None], ids=["cached key", "fresh key", "no key"])
+@pytest.mark.parametrize(
+    "key", [b"seen before", b"fresh", None], ids=["cached key", "fresh key", "no key"]
+)
 @on_both
 @pytest.mark.asyncio
 async def test_a_fast_send_enters_few_python_functions(build: Any, key: bytes | None) -> None:
@@ -60,12 +62,20 @@ async def test_a_fast_send_enters_few_python_functions(build: Any, key: bytes | 
             await producer.send("orders", b"v")
             entered = calls_of(producer, "orders", b"value", key)
             hashing = ["place", "murmur2", "_remember"] if key == b"fresh" else []
-            assert entered == ["send", *([] if build.is_compiled else ["append", *hashing, "append"])]
+            assert entered == [
+                "send",
+                *([] if build.is_compiled else ["append", *hashing, "append"]),
+            ]
 
 
 @pytest.mark.parametrize(
     "odd",
-    [bytearray(b"v"), memoryview(b"v"), memoryview(b"v.v.")[::2], type("Bytes", (bytes,), {})(b"v")],
+    [
+        bytearray(b"v"),
+        memoryview(b"v"),
+        memoryview(b"v.v.")[::2],
+        type("Bytes", (bytes,), {})(b"v"),
+    ],
     ids=["bytearray", "memoryview", "strided memoryview", "subclass"],
 )
 @pytest.mark.asyncio
@@ -85,9 +95,18 @@ async def test_anything_like_bytes_is_a_key_or_a_value(odd: Any) -> None:
             ]
             if isinstance(odd, bytearray):
                 odd[:] = b"changed"
-            assert {metadata.partition for metadata in await asyncio.gather(*deliveries)} == {partition}
+            assert {metadata.partition for metadata in await asyncio.gather(*deliveries)} == {
+                partition
+            }
             records = cluster.records("orders", partition)
-            assert [record.value for record in records] == [b"first", b"before", plain, plain, plain, b"after"]
+            assert [record.value for record in records] == [
+                b"first",
+                b"before",
+                plain,
+                plain,
+                plain,
+                b"after",
+            ]
             assert {record.key for record in records} == {plain}
 
 
@@ -114,7 +133,9 @@ async def test_anything_like_bytes_is_a_key_or_a_value(odd: Any) -> None:
     ],
 )
 @pytest.mark.asyncio
-async def test_a_callers_mistake_is_said_before_anything_is_queued(call: Callable[..., Any], error: type[Exception], text: str) -> None:
+async def test_a_callers_mistake_is_said_before_anything_is_queued(
+    call: Callable[..., Any], error: type[Exception], text: str
+) -> None:
     """The error's text says what was wrong. The next record is sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
@@ -132,13 +153,25 @@ async def test_serializers_make_the_bytes() -> None:
     """The serializers serialize keys and values, and not None. A key's partition is the one of its bytes."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=5)
-        async with Producer(**cluster.client_options, key_serializer=string_serializer, value_serializer=json_serializer) as producer:
-            told = [await producer.send_and_wait("orders", value, "key") for value in ({"a": 1}, None, [1, "ü"])]
+        async with Producer(
+            **cluster.client_options,
+            key_serializer=string_serializer,
+            value_serializer=json_serializer,
+        ) as producer:
+            told = [
+                await producer.send_and_wait("orders", value, "key")
+                for value in ({"a": 1}, None, [1, "ü"])
+            ]
         async with Producer(**cluster.client_options) as producer:
             told.append(await producer.send_and_wait("orders", b"4", b"key"))
         assert len({metadata.partition for metadata in told}) == 1
         values = cluster.values("orders", told[0].partition)
-        assert [None if value is None else json.loads(value) for value in values] == [{"a": 1}, None, [1, "ü"], 4]
+        assert [None if value is None else json.loads(value) for value in values] == [
+            {"a": 1},
+            None,
+            [1, "ü"],
+            4,
+        ]
 
 
 @pytest.mark.asyncio
@@ -163,14 +196,17 @@ async def test_a_partitioner_of_the_users_chooses() -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=3)
         async with Producer(
-            **cluster.client_options, partitioner=lambda key, partitions: partitions - 1 if key is None else len(key)
+            **cluster.client_options,
+            partitioner=lambda key, partitions: partitions - 1 if key is None else len(key),
         ) as producer:
             assert (await producer.send_and_wait("orders", b"v")).partition == 2
             assert (await producer.send_and_wait("orders", b"v", b"k")).partition == 1
             assert (await producer.send_and_wait("orders", b"v", b"k", partition=0)).partition == 0
             with pytest.raises(UsageError, match="chose 5"):
                 await producer.send("orders", b"v", b"12345")
-        async with Producer(**cluster.client_options, partitioner=lambda _key, _partitions: 1 // 0) as producer:
+        async with Producer(
+            **cluster.client_options, partitioner=lambda _key, _partitions: 1 // 0
+        ) as producer:
             with pytest.raises(UsageError, match="ZeroDivisionError"):
                 await producer.send("orders", b"v")
 
@@ -180,7 +216,9 @@ async def test_records_without_a_key_change_partition_with_the_batch() -> None:
     """KIP-794: `batch_size` bytes to one, then as many to another."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=4)
-        async with Producer(**cluster.client_options, batch_size=500, partitioner_adaptive_partitioning_enable=False) as producer:
+        async with Producer(
+            **cluster.client_options, batch_size=500, partitioner_adaptive_partitioning_enable=False
+        ) as producer:
             deliveries = [await producer.send("orders", b"." * 40) for _ in range(200)]
             partitions = [(await delivery).partition for delivery in deliveries]
         assert set(partitions) == {0, 1, 2, 3}
@@ -229,7 +267,10 @@ async def test_a_forked_child_may_not_use_it(monkeypatch: pytest.MonkeyPatch) ->
                 engine.forget_fork()
                 with pytest.raises(ProducerClosed, match="forked"):
                     await producer.send("orders", b"v", b"k")
-            engine._fast_path.here, engine._fast_path.fast = chosen_build.here(), engine.parts.partition_queues.routings
+            engine._fast_path.here, engine._fast_path.fast = (
+                chosen_build.here(),
+                engine.parts.partition_queues.routings,
+            )
             await producer.send_and_wait("orders", b"v", b"k")
 
 

@@ -20,9 +20,13 @@ class Topics(str, enum.Enum):  # noqa: UP042  (as users of 3.10 wrote it)
     ORDERS = "orders"
 
 
-def validated(topic: Any = "orders", value: Any = b"v", options: dict[str, Any] | None = None, **given: Any) -> Any:
+def validated(
+    topic: Any = "orders", value: Any = b"v", options: dict[str, Any] | None = None, **given: Any
+) -> Any:
     validation = RecordValidation(
-        ProducerConfig(bootstrap_servers="here:1", **(options or {})), PendingSend, lambda _what, function, *given: function(*given)
+        ProducerConfig(bootstrap_servers="here:1", **(options or {})),
+        PendingSend,
+        lambda _what, function, *given: function(*given),
     )
     fields = {"key": None, "partition": None, "timestamp_ms": None, "headers": (), **given}
     return validation.record(topic, value, *fields.values())
@@ -65,13 +69,24 @@ def test_what_is_taken(given: dict[str, Any], field: str, expected: Any) -> None
         ({"value": SECRET}, UsageError, "value"),
         ({"key": 5}, UsageError, "key"),
         (
-            {"headers": [("a", b"b")], "options": {"message_format_max": 1, "enable_idempotence": False}},
+            {
+                "headers": [("a", b"b")],
+                "options": {"message_format_max": 1, "enable_idempotence": False},
+            },
             UsageError,
             "headers need record format 2",
         ),
         ({"value": SECRET, "options": {"value_serializer": int}}, SerializationError, "value"),
-        ({"value": b"v" * 1000, "options": {"max_request_size": 1000}}, RecordTooLarge, "more than max_request_size=1000"),
-        ({"value": b"v" * 30_000, "options": {"buffer_memory": 20_000}}, RecordTooLarge, "more than buffer_memory=20000 holds"),
+        (
+            {"value": b"v" * 1000, "options": {"max_request_size": 1000}},
+            RecordTooLarge,
+            "more than max_request_size=1000",
+        ),
+        (
+            {"value": b"v" * 30_000, "options": {"buffer_memory": 20_000}},
+            RecordTooLarge,
+            "more than buffer_memory=20000 holds",
+        ),
     ],
 )
 def test_what_is_refused(given: dict[str, Any], error: type[KafkaError], text: str) -> None:

@@ -24,7 +24,9 @@ HEADERS: Final = (("trace", b"1"),)
 
 def given(function: Callable[..., Any] | None, value: object) -> bytes | None:
     """Return the bytes that the function makes of a value."""
-    encoded, headers = serialize("value", adapt(function), "orders", HEADERS, value, SlowCallbacks(time.monotonic).call)
+    encoded, headers = serialize(
+        "value", adapt(function), "orders", HEADERS, value, SlowCallbacks(time.monotonic).call
+    )
     assert headers is HEADERS
     return encoded
 
@@ -49,7 +51,11 @@ def three(topic: str, headers: Any, value: object) -> bytes:
     return f"{topic} {headers} {value}".encode()
 
 
-@pytest.mark.parametrize("function", [three, Named(), Named().method, functools.partial(Named.__call__, Named())], ids=repr)
+@pytest.mark.parametrize(
+    "function",
+    [three, Named(), Named().method, functools.partial(Named.__call__, Named())],
+    ids=repr,
+)
 def test_a_serializer_of_three_arguments(function: Callable[..., bytes]) -> None:
     """Topic, headers, value: Kafka's own."""
     assert given(function, "v") == b"orders (('trace', b'1'),) v"
@@ -94,7 +100,10 @@ class _Later:
         return b""
 
 
-@pytest.mark.parametrize("function", [_later, functools.partial(_later), _Later(), functools.partial(functools.partial(_Later()))])
+@pytest.mark.parametrize(
+    "function",
+    [_later, functools.partial(_later), _Later(), functools.partial(functools.partial(_Later()))],
+)
 def test_a_coroutine_function_is_no_serializer(function: Any) -> None:
     """Said when the producer is made."""
     with pytest.raises(ConfigError, match="plain function"):
@@ -124,7 +133,14 @@ class MoreBytes(bytes):
 
 
 @pytest.mark.parametrize(
-    "value", [bytearray(b"bytes"), memoryview(b"bytes"), memoryview(b"b?y?t?e?s?")[::2], MoreBytes(b"bytes")], ids=repr
+    "value",
+    [
+        bytearray(b"bytes"),
+        memoryview(b"bytes"),
+        memoryview(b"b?y?t?e?s?")[::2],
+        MoreBytes(b"bytes"),
+    ],
+    ids=repr,
 )
 def test_buffers_become_bytes(value: Any) -> None:
     """The record holds a copy: a caller that changes the buffer later does not change the record. The same holds for a serializer's
@@ -143,7 +159,10 @@ def test_bytes_go_through_a_serializer_too() -> None:
 @pytest.mark.parametrize("value", ["secret", 1, [b"secret"], {"secret": 1}], ids=repr)
 def test_what_is_no_bytes_needs_a_serializer(value: object) -> None:
     """The text says what to do, and never what the value is."""
-    with pytest.raises(SerializationError, match=f"value for 'orders' is {type(value).__name__}, not bytes.*value_serializer") as caught:
+    with pytest.raises(
+        SerializationError,
+        match=f"value for 'orders' is {type(value).__name__}, not bytes.*value_serializer",
+    ) as caught:
         given(None, value)
     assert "secret" not in str(caught.value)
 
@@ -151,7 +170,10 @@ def test_what_is_no_bytes_needs_a_serializer(value: object) -> None:
 @pytest.mark.parametrize("made", ["secret", None, 1, [1]], ids=repr)
 def test_a_serializer_that_gives_no_bytes(made: Any) -> None:
     """A serializer must give bytes: one that returns None does not make a tombstone."""
-    with pytest.raises(SerializationError, match=f"value_serializer gave {type(made).__name__} for 'orders', not bytes") as caught:
+    with pytest.raises(
+        SerializationError,
+        match=f"value_serializer gave {type(made).__name__} for 'orders', not bytes",
+    ) as caught:
         given(lambda _: made, "v")
     assert "secret" not in str(caught.value)
 
@@ -159,7 +181,9 @@ def test_a_serializer_that_gives_no_bytes(made: Any) -> None:
 def test_a_serializer_that_raises() -> None:
     """Its error is the cause; only its kind and place are in the text, for its text may hold the value."""
     place = rf"in <lambda> \({re.escape(__file__)}:\d+\)"
-    with pytest.raises(SerializationError, match=f"value_serializer raised KeyError {place} on a dict for 'orders'") as caught:
+    with pytest.raises(
+        SerializationError, match=f"value_serializer raised KeyError {place} on a dict for 'orders'"
+    ) as caught:
         given(lambda value: value["secret"], {})
     assert isinstance(caught.value.__cause__, KeyError)
     assert "secret" not in str(caught.value)
@@ -167,7 +191,9 @@ def test_a_serializer_that_raises() -> None:
 
 def test_a_serializer_without_a_place() -> None:
     """A builtin has no frame."""
-    with pytest.raises(SerializationError, match="value_serializer raised TypeError on a dict for 'orders'"):
+    with pytest.raises(
+        SerializationError, match="value_serializer raised TypeError on a dict for 'orders'"
+    ):
         given(bytes.upper, {})
 
 
@@ -177,7 +203,10 @@ def test_a_lambda_that_gives_a_coroutine() -> None:
     async def later(_value: object) -> bytes:
         return b""
 
-    with pytest.raises(SerializationError, match="gave coroutine for 'orders', not bytes: await in your code, before `send`"):
+    with pytest.raises(
+        SerializationError,
+        match="gave coroutine for 'orders', not bytes: await in your code, before `send`",
+    ):
         given(lambda value: later(value), "v")
 
 

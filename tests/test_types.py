@@ -68,7 +68,9 @@ async def test_the_face_has_types() -> None:
             assert_type(await delivery, RecordMetadata)
             assert_type(await producer.send_and_wait("orders", {"a": 1}), RecordMetadata)
             assert_type(producer.send_nowait("orders", {"a": 1}), Delivery)
-            deliveries = await producer.send_many("orders", [{"a": 1}, None, Record({"a": 2}, "key")])
+            deliveries = await producer.send_many(
+                "orders", [{"a": 1}, None, Record({"a": 2}, "key")]
+            )
             assert_type(deliveries, Deliveries)
             assert_type(await deliveries, list[RecordMetadata])
             assert_type(await (await producer.send_many("orders", source())).wait(), FlushSummary)
@@ -94,21 +96,35 @@ def hinted() -> list[tuple[str, Any]]:
     functions = [(name, thing) for name, thing in named if inspect.isroutine(thing)]
     for kind, thing in named:
         if inspect.isclass(thing):
-            members = inspect.getmembers(thing, lambda member: inspect.isfunction(member) or inspect.ismethod(member))
-            functions += [(f"{kind}.{name}", member) for name, member in members if not name.startswith("_") or name == "__init__"]
+            members = inspect.getmembers(
+                thing, lambda member: inspect.isfunction(member) or inspect.ismethod(member)
+            )
+            functions += [
+                (f"{kind}.{name}", member)
+                for name, member in members
+                if not name.startswith("_") or name == "__init__"
+            ]
     return functions
 
 
-@pytest.mark.parametrize(("name", "function"), hinted(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "function"), hinted(), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_hints_can_be_read_when_it_runs(name: str, function: Any) -> None:
     """Containers of dependencies, and documentation tools, call `get_type_hints`: each name of a public signature is there."""
     assert isinstance(get_type_hints(function), dict), name
 
 
-@pytest.mark.parametrize("module", [aioproducer, aioproducer.testing], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [aioproducer, aioproducer.testing], ids=lambda module: module.__name__
+)
 def test_hints_of_classes_can_be_read_when_it_runs(module: Any) -> None:
     """So can the attributes of each public class, those that it inherits among them."""
-    classes = [thing for thing in (getattr(module, name) for name in module.__all__) if inspect.isclass(thing)]
+    classes = [
+        thing
+        for thing in (getattr(module, name) for name in module.__all__)
+        if inspect.isclass(thing)
+    ]
     assert all(isinstance(get_type_hints(kind), dict) for kind in classes)
 
 
@@ -133,7 +149,13 @@ INTERNAL = {
 def provided(function: Callable[..., Any], values: dict[type, Any]) -> Any:
     """Return what `function` makes of the values that its hints ask for: containers of dependencies work so."""
     hints = get_type_hints(function)
-    made = function(**{name: values[hint] for name, hint in hints.items() if name != "return" and hint in values})
+    made = function(
+        **{
+            name: values[hint]
+            for name, hint in hints.items()
+            if name != "return" and hint in values
+        }
+    )
     assert hints["return"] in {type(made), type(None)} or isinstance(made, hints["return"])
     return made
 
@@ -157,11 +179,17 @@ async def test_settings_may_have_options_as_a_field() -> None:
     # before Python 3.12 pydantic takes those of typing_extensions alone
     typed_dict: Any = typing_extensions.TypedDict
     is_taken = sys.version_info >= (3, 12)
-    options = ProducerOptions if is_taken else typed_dict("ProducerOptions", get_type_hints(ProducerOptions), total=False)
+    options = (
+        ProducerOptions
+        if is_taken
+        else typed_dict("ProducerOptions", get_type_hints(ProducerOptions), total=False)
+    )
     # a serializer may be an object of a protocol, which pydantic knows nothing of
     allowed = pydantic.ConfigDict(arbitrary_types_allowed=True)
     settings: Any = pydantic.create_model("Settings", __config__=allowed, kafka=(options, ...))
-    read = settings.model_validate({"kafka": {"bootstrap_servers": "kafka:9092", "linger_ms": 7, "acks": "all"}})
+    read = settings.model_validate(
+        {"kafka": {"bootstrap_servers": "kafka:9092", "linger_ms": 7, "acks": "all"}}
+    )
     config = Producer(ProducerConfig(**read.kafka)).config
     assert (config.bootstrap_servers, config.linger_ms) == (("kafka:9092",), 7)
     with pytest.raises(pydantic.ValidationError, match="acks"):
@@ -178,9 +206,22 @@ def classes_of(hint: Any) -> Iterator[type]:
 
 def test_no_internal_type_is_in_a_public_signature() -> None:
     """A user can name what is taken and given."""
-    public = {getattr(module, name) for module in (aioproducer, aioproducer.errors, aioproducer.testing) for name in module.__all__}
-    named = {one for _, function in hinted() for hint in get_type_hints(function).values() for one in classes_of(hint)}
-    assert {one.__name__ for one in named if one.__module__.startswith("aioproducer") and one not in public} == set(INTERNAL)
+    public = {
+        getattr(module, name)
+        for module in (aioproducer, aioproducer.errors, aioproducer.testing)
+        for name in module.__all__
+    }
+    named = {
+        one
+        for _, function in hinted()
+        for hint in get_type_hints(function).values()
+        for one in classes_of(hint)
+    }
+    assert {
+        one.__name__
+        for one in named
+        if one.__module__.startswith("aioproducer") and one not in public
+    } == set(INTERNAL)
 
 
 def test_the_options_are_those_of_a_config() -> None:
@@ -192,11 +233,20 @@ def test_the_options_are_those_of_a_config() -> None:
     assert get_type_hints(ProducerArguments).keys() == (fields - serializers) | own
 
 
-@pytest.mark.parametrize("name", [name for name, hint in get_type_hints(ProducerOptions).items() if "Literal" in str(hint)])
+@pytest.mark.parametrize(
+    "name",
+    [name for name, hint in get_type_hints(ProducerOptions).items() if "Literal" in str(hint)],
+)
 def test_each_literal_is_taken(name: str) -> None:
     """Each word that the type names is one that the option reads."""
-    kinds = [kind for kind in get_args(get_type_hints(ProducerOptions)[name]) if get_origin(kind) is Literal]
-    words = [word for kind in kinds for word in get_args(kind)] or get_args(get_type_hints(ProducerOptions)[name])
+    kinds = [
+        kind
+        for kind in get_args(get_type_hints(ProducerOptions)[name])
+        if get_origin(kind) is Literal
+    ]
+    words = [word for kind in kinds for word in get_args(kind)] or get_args(
+        get_type_hints(ProducerOptions)[name]
+    )
     assert words
     for word in words:
         OPTIONS[name].kind.read(name, word)
@@ -219,18 +269,31 @@ async def test_asyncios_helpers_know_a_delivery() -> None:
             assert_type(done, set[Delivery])
             assert_type(pending, set[Delivery])
             assert (done, pending) == ({delivery}, set())
-            assert_type(await asyncio.wait([delivery, delivery], return_when=asyncio.FIRST_COMPLETED), tuple[set[Delivery], set[Delivery]])
-            assert_type(await asyncio.gather(delivery, delivery), tuple[RecordMetadata, RecordMetadata])
+            assert_type(
+                await asyncio.wait([delivery, delivery], return_when=asyncio.FIRST_COMPLETED),
+                tuple[set[Delivery], set[Delivery]],
+            )
+            assert_type(
+                await asyncio.gather(delivery, delivery), tuple[RecordMetadata, RecordMetadata]
+            )
             assert_type(await asyncio.gather(*[delivery, delivery]), list[RecordMetadata])
-            assert_type(await asyncio.gather(*[delivery], return_exceptions=True), list[RecordMetadata | BaseException])
+            assert_type(
+                await asyncio.gather(*[delivery], return_exceptions=True),
+                list[RecordMetadata | BaseException],
+            )
             assert_type(await asyncio.wait_for(delivery, 30), RecordMetadata)
             assert_type(await asyncio.shield(delivery), RecordMetadata)
             for ended in asyncio.as_completed([delivery, delivery], timeout=30):
                 assert_type(await ended, RecordMetadata)
             assert_type(asyncio.ensure_future(delivery), Delivery)
             async with asyncio.TaskGroup() as group:
-                assert_type(group.create_task(producer.send("orders", b"v")), asyncio.Task[Delivery])
-                assert_type(group.create_task(producer.send_and_wait("orders", b"v")), asyncio.Task[RecordMetadata])
+                assert_type(
+                    group.create_task(producer.send("orders", b"v")), asyncio.Task[Delivery]
+                )
+                assert_type(
+                    group.create_task(producer.send_and_wait("orders", b"v")),
+                    asyncio.Task[RecordMetadata],
+                )
             async with asyncio.timeout(30):
                 assert_type(await delivery, RecordMetadata)
             assert_type(delivery.exception(), DeliveryError | None)
@@ -248,9 +311,12 @@ async def test_transactions_have_types() -> None:
                 assert_type(nothing, None)
                 await producer.send_offsets_to_transaction({("orders", 0): 5}, "group")
                 await producer.send_offsets_to_transaction(
-                    {TopicPartition("orders", 0): OffsetAndMetadata(6)}, ConsumerGroupMetadata("group")
+                    {TopicPartition("orders", 0): OffsetAndMetadata(6)},
+                    ConsumerGroupMetadata("group"),
                 )
-                assert_type(await producer.send_position_to_transaction("job", 5, topic="orders"), None)
+                assert_type(
+                    await producer.send_position_to_transaction("job", 5, topic="orders"), None
+                )
             assert_type(await producer.committed_position("job", topic="orders"), Position | None)
             assert_type(await producer.begin_transaction(), None)
             await producer.abort_transaction()

@@ -23,7 +23,10 @@ class Awaited:
         """Is called."""
 
 
-@pytest.mark.parametrize("function", [awaited, partial(partial(awaited, 1), 2), Awaited(), partial(Awaited()), Awaited().__call__])
+@pytest.mark.parametrize(
+    "function",
+    [awaited, partial(partial(awaited, 1), 2), Awaited(), partial(Awaited()), Awaited().__call__],
+)
 def test_a_call_that_must_be_awaited(function: Any) -> None:
     assert is_coroutine_function(function)
 
@@ -33,7 +36,9 @@ def test_a_call_that_returns_its_result(function: Any) -> None:
     assert not is_coroutine_function(function)
 
 
-@pytest.mark.parametrize("error", [ValueError, StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError])
+@pytest.mark.parametrize(
+    "error", [ValueError, StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError]
+)
 def test_failures_of_a_function(error: type[BaseException]) -> None:
     assert issubclass(error, USER_FAILURES)
 

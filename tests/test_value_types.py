@@ -120,30 +120,46 @@ def test_each_type(kind: Any, value: object, made: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [Model(id=1, at=WHEN), Derived(id=2, at=WHEN), Aliased(id=3, at=WHEN)], ids=lambda value: type(value).__name__
+    "value",
+    [Model(id=1, at=WHEN), Derived(id=2, at=WHEN), Aliased(id=3, at=WHEN)],
+    ids=lambda value: type(value).__name__,
 )
 def test_a_model_is_what_model_dump_json_returns(value: Model) -> None:
     """Also of a derived class, and where the program has changed the method."""
-    assert encoded(Model if type(value) is not Aliased else Aliased, value) == value.model_dump_json().encode()
+    assert (
+        encoded(Model if type(value) is not Aliased else Aliased, value)
+        == value.model_dump_json().encode()
+    )
 
 
 def test_a_struct() -> None:
     """msgspec's JSON."""
     msgspec = pytest.importorskip("msgspec")
     struct = msgspec.defstruct("Struct", [("id", int), ("at", dt.datetime)])
-    assert encoded(struct, struct(1, WHEN)) == msgspec.json.encode(struct(1, WHEN)) == b'{"id":1,"at":"2026-01-02T00:00:00Z"}'
+    assert (
+        encoded(struct, struct(1, WHEN))
+        == msgspec.json.encode(struct(1, WHEN))
+        == b'{"id":1,"at":"2026-01-02T00:00:00Z"}'
+    )
     with pytest.raises(SerializationError, match="value for 'orders' is dict, not Struct"):
         encoded(struct, {"id": 1})
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "name"),
-    [(str, b"v", "bytes"), (bytes, "v", "str"), (Order, {"id": 1}, "dict"), (Row, Order(1), "Order"), (Model, Order(1), "Order")],
+    [
+        (str, b"v", "bytes"),
+        (bytes, "v", "str"),
+        (Order, {"id": 1}, "dict"),
+        (Row, Order(1), "Order"),
+        (Model, Order(1), "Order"),
+    ],
 )
 def test_a_value_of_another_type(kind: Any, value: object, name: str) -> None:
     """Said with both types, and not with the value."""
     with pytest.raises(
-        SerializationError, match=f"value for 'orders' is {name}, not {'bytes' if kind is bytes else '(str|Order|dict|Model)'}"
+        SerializationError,
+        match=f"value for 'orders' is {name}, not {'bytes' if kind is bytes else '(str|Order|dict|Model)'}",
     ):
         encoded(kind, value)
 
@@ -155,11 +171,14 @@ def test_what_json_does_not_have() -> None:
     class Holds:
         value: Any
 
-    assert json.loads(encoded(Holds, Holds([pathlib.PurePosixPath("/a"), dt.date(2026, 1, 2), dt.time(3)])) or b"") == {
-        "value": ["/a", "2026-01-02", "03:00:00"]
-    }
+    assert json.loads(
+        encoded(Holds, Holds([pathlib.PurePosixPath("/a"), dt.date(2026, 1, 2), dt.time(3)])) or b""
+    ) == {"value": ["/a", "2026-01-02", "03:00:00"]}
     for value in ({1}, b"bytes", float("nan"), object()):
-        with pytest.raises(SerializationError, match=r"value_serializer raised (TypeError|ValueError) in .* on a Holds for 'orders'"):
+        with pytest.raises(
+            SerializationError,
+            match=r"value_serializer raised (TypeError|ValueError) in .* on a Holds for 'orders'",
+        ):
             encoded(Holds, Holds(value))
 
 
@@ -172,10 +191,14 @@ async def later(_value: object) -> bytes:
     return b""
 
 
-@pytest.mark.parametrize("kind", [int, dict, list[int], dict[str, int], object, 5, "str", Prepares], ids=repr)
+@pytest.mark.parametrize(
+    "kind", [int, dict, list[int], dict[str, int], object, 5, "str", Prepares], ids=repr
+)
 def test_what_is_none_of_them(kind: Any) -> None:
     """Said when the handle is made; a class of serializers is not a serializer."""
-    with pytest.raises(ConfigError, match=r"value=.* is none of: bytes, str, a pydantic model") as caught:
+    with pytest.raises(
+        ConfigError, match=r"value=.* is none of: bytes, str, a pydantic model"
+    ) as caught:
         step_of("value", kind)
     assert str(caught.value).endswith("give an object of it") is (kind is Prepares)
 
@@ -196,7 +219,9 @@ class Order:
 Producer().topic("orders", key=str, value=Order)
 print(*sorted({"aioproducer.topic", "msgspec", "pydantic"} & sys.modules.keys()))
 """
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.split() == ["aioproducer.topic"]
 
 
@@ -210,7 +235,9 @@ def test_headers_are_those_of_the_record() -> None:
 
     step = step_of("value", encode)
     encoding = Encoding("orders", AS_BYTES, step)
-    assert encoding.encode("orders", "v", None, [("a", b"b")], lambda _what, function, *given: function(*given)) == (
+    assert encoding.encode(
+        "orders", "v", None, [("a", b"b")], lambda _what, function, *given: function(*given)
+    ) == (
         b"v",
         None,
         [("a", b"b")],

@@ -15,7 +15,9 @@ JULY = 1_753_000_000.5
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
 @jumping
-async def test_records_have_the_time_of_a_test_that_replaces_it(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+async def test_records_have_the_time_of_a_test_that_replaces_it(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """A producer from before, too, and a fake cluster. They kept the function that `time.time` was at their import."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", config={"message.timestamp.type": kind})
@@ -27,4 +29,6 @@ async def test_records_have_the_time_of_a_test_that_replaces_it(monkeypatch: pyt
                 replaced = await producer.send_and_wait("orders", b"2")
             assert replaced.timestamp_ms == 1_753_000_000_500
             assert (await producer.send_and_wait("orders", b"3")).timestamp_ms >= now
-        assert [record.timestamp_ms for record in cluster.records("orders", 0)][1] == 1_753_000_000_500
+        assert [record.timestamp_ms for record in cluster.records("orders", 0)][
+            1
+        ] == 1_753_000_000_500

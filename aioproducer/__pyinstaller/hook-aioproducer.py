@@ -11,9 +11,16 @@ from __future__ import annotations
 
 from PyInstaller.utils.hooks import can_import_module, collect_submodules, copy_metadata
 
-_OPTIONAL = ("aioproducer.__pyinstaller", "aioproducer.spark", "aioproducer.telemetry", "aioproducer.testing")
+_OPTIONAL = (
+    "aioproducer.__pyinstaller",
+    "aioproducer.spark",
+    "aioproducer.telemetry",
+    "aioproducer.testing",
+)
 
-hiddenimports = collect_submodules("aioproducer", filter=lambda name: not name.startswith(_OPTIONAL))
+hiddenimports = collect_submodules(
+    "aioproducer", filter=lambda name: not name.startswith(_OPTIONAL)
+)
 hiddenimports += ["anyio._backends._asyncio"]
 hiddenimports += [name for name in ("cramjam", "gssapi") if can_import_module(name)]
 datas = copy_metadata("crc32c") if can_import_module("crc32c") else []

@@ -23,7 +23,16 @@ _USER: Final = {"username": "sasl_username", "password": "sasl_password"}
 # Options of Kerberos that are true or false; of some only one of the two is what happens here.
 _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(
-        ("useKeyTab", "useTicketCache", "storeKey", "doNotPrompt", "renewTGT", "refreshKrb5Config", "debug"), ("true", "false")
+        (
+            "useKeyTab",
+            "useTicketCache",
+            "storeKey",
+            "doNotPrompt",
+            "renewTGT",
+            "refreshKrb5Config",
+            "debug",
+        ),
+        ("true", "false"),
     ),
     "isInitiator": ("true",),
     "useFirstPass": ("false",),
@@ -32,7 +41,10 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 # The mechanism of each login module, and what its options are here; None: it is read below, or has no effect here.
 _MODULES: Final[Mapping[str, tuple[str, Mapping[str, str | None]]]] = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": ("PLAIN", _USER),
-    "org.apache.kafka.common.security.scram.ScramLoginModule": ("SCRAM", {**_USER, "tokenauth": "sasl_token_auth"}),
+    "org.apache.kafka.common.security.scram.ScramLoginModule": (
+        "SCRAM",
+        {**_USER, "tokenauth": "sasl_token_auth"},
+    ),
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": (
         "OAUTHBEARER",
         {
@@ -49,7 +61,9 @@ _MODULES: Final[Mapping[str, tuple[str, Mapping[str, str | None]]]] = {
             "awsProfileName": "sasl_aws_profile_name",
             "awsRoleArn": "sasl_aws_role_arn",
             "awsRoleSessionName": "sasl_aws_role_session_name",
-            **dict.fromkeys(("awsStsRegion", "awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs")),
+            **dict.fromkeys(
+                ("awsStsRegion", "awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs")
+            ),
         },
     ),
     # tickets are renewed by themselves here, and no password is asked for
@@ -100,7 +114,9 @@ def read_jaas(option: str, text: str) -> Login:
         ConfigError: the text has not one login module of a known class, or its options are bad.
     """
     if is_reference(text):
-        raise ConfigError(f'{option}: a reference stands for one field within it, as password="${{env:NAME}}"')
+        raise ConfigError(
+            f'{option}: a reference stands for one field within it, as password="${{env:NAME}}"'
+        )
     try:
         return _login(list(_tokens(text)))
     except ValueError as why:
@@ -112,7 +128,9 @@ def _tokens(text: str) -> Iterator[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ValueError("a quote is not closed, or a character stands outside of quotes that must be quoted")
+            raise ValueError(
+                "a quote is not closed, or a character stands outside of quotes that must be quoted"
+            )
         at = match.end()
         if match["mark"] is not None:
             yield _Token(match["mark"], is_mark=True)
@@ -146,12 +164,22 @@ def _login(tokens: list[_Token]) -> Login:
             else f"its first word is not the class of a login module: {known}"
         )
     if tokens[1].text.lower() not in _CONTROLS:
-        raise ValueError(f"behind the class of the login module stands one of {', '.join(_CONTROLS)}")
+        raise ValueError(
+            f"behind the class of the login module stands one of {', '.join(_CONTROLS)}"
+        )
     family, places = _MODULES[name]
     options = _options(tokens[2:-1], places)
     _check_flags(options)
-    fields: dict[str, Any] = {ours: options[theirs] for theirs, ours in places.items() if ours is not None and theirs in options}
-    extensions = {name.removeprefix(_EXTENSION): value for name, value in options.items() if name.startswith(_EXTENSION)}
+    fields: dict[str, Any] = {
+        ours: options[theirs]
+        for theirs, ours in places.items()
+        if ours is not None and theirs in options
+    }
+    extensions = {
+        name.removeprefix(_EXTENSION): value
+        for name, value in options.items()
+        if name.startswith(_EXTENSION)
+    }
     if extensions:
         fields["sasl_oauthbearer_extensions"] = extensions
     return Login(name, family, fields)
@@ -161,7 +189,9 @@ def _options(tokens: list[_Token], known: Mapping[str, Any]) -> dict[str, str]:
     options: dict[str, str] = {}
     for at in range(0, len(tokens), 3):
         name, *rest = tokens[at : at + 3]
-        if name.is_mark or not (name.text in known or (_EXTENSION in known and name.text.startswith(_EXTENSION))):
+        if name.is_mark or not (
+            name.text in known or (_EXTENSION in known and name.text.startswith(_EXTENSION))
+        ):
             raise ValueError(f"an option is not known: it is {' or '.join(known)}")
         if len(rest) < 2 or rest[0] != _Token("=", is_mark=True) or rest[1].is_mark:
             raise ValueError(f'{name.text} has no value: write {name.text}="..."')

@@ -85,7 +85,11 @@ class Kind(NamedTuple):
 
 def or_none(kind: Kind) -> Kind:
     """Return the kind of None, or of a value of another kind."""
-    return Kind(f"{kind.values}, or None", lambda name, value: None if value is None else kind.read(name, value), is_secret=kind.is_secret)
+    return Kind(
+        f"{kind.values}, or None",
+        lambda name, value: None if value is None else kind.read(name, value),
+        is_secret=kind.is_secret,
+    )
 
 
 class Option(NamedTuple):
@@ -103,7 +107,9 @@ class Option(NamedTuple):
     aliases: tuple[str, ...]
 
 
-def option(default: Any, kind: Kind, doc: str, *aliases: str, java: str | None = "", repr: bool = True) -> Any:
+def option(
+    default: Any, kind: Kind, doc: str, *aliases: str, java: str | None = "", repr: bool = True
+) -> Any:
     """Return a dataclass field that is an option. `default` is as a config holds it."""
     return field(default=default, repr=repr, metadata={"option": Option(kind, doc, java, aliases)})
 
@@ -121,7 +127,9 @@ def size(low: int, none: tuple[int, ...] = ()) -> Kind:
     return number(low, INT_MAX, unit="bytes", none=none)
 
 
-def number(low: int, high: int | None = None, *, unit: str = "", none: tuple[int, ...] = ()) -> Kind:
+def number(
+    low: int, high: int | None = None, *, unit: str = "", none: tuple[int, ...] = ()
+) -> Kind:
     """Return the kind of a number of milliseconds ("ms"), or of a whole number of any other unit.
 
     `none` are values outside the range that all mean none. A config holds the first of them.
@@ -195,7 +203,9 @@ def share(low: float, high: float) -> Kind:
 
 
 def _flag(name: str, value: Any) -> bool:
-    word = str(value).strip().lower() if isinstance(value, (bool, str)) or is_numpy_bool(value) else ""
+    word = (
+        str(value).strip().lower() if isinstance(value, (bool, str)) or is_numpy_bool(value) else ""
+    )
     if word not in {"true", "false"}:
         raise ConfigError(f"{name}={value!r}: it is true or false")
     return word == "true"
@@ -292,7 +302,9 @@ def _client_id(name: str, value: Any) -> str:
     return str(bounded_text().read(name, "" if value is None else value))
 
 
-CLIENT_ID: Final = Kind(f"{bounded_text().values}; None and empty: the producer chooses", _client_id)
+CLIENT_ID: Final = Kind(
+    f"{bounded_text().values}; None and empty: the producer chooses", _client_id
+)
 
 
 def plain_text(name: str, value: Any) -> str:
@@ -302,7 +314,9 @@ def plain_text(name: str, value: Any) -> str:
     if not value.strip():
         raise ConfigError(f"{name} is empty: leave it out")
     if is_reference(value):
-        raise ConfigError(f"{name}={value.strip()}: references are read in secret options and sasl_username alone. Give the value itself")
+        raise ConfigError(
+            f"{name}={value.strip()}: references are read in secret options and sasl_username alone. Give the value itself"
+        )
     return value
 
 
@@ -326,7 +340,9 @@ def string_list(name: str, value: Any) -> list[str]:
     """Return the words of a text, or of a sequence of texts."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
-        raise ConfigError(f"{name} must be a string or a sequence of strings, not {type(value).__name__}")
+        raise ConfigError(
+            f"{name} must be a string or a sequence of strings, not {type(value).__name__}"
+        )
     return [word for part in parts for word in re.split(r"[\s,:]+", part) if word]
 
 
@@ -349,7 +365,9 @@ def read_secret(name: str, value: Any) -> Secret:
     except UnicodeEncodeError:
         raise ConfigError(f"{name} has characters that UTF-8 does not") from None
     if has_reference(value) and not is_reference(value):
-        raise ConfigError(f"{name} has a reference within other text: a reference is the whole value")
+        raise ConfigError(
+            f"{name} has a reference within other text: a reference is the whole value"
+        )
     return Secret(value)
 
 
@@ -370,7 +388,9 @@ USER: Final = or_none(Kind("a name or a reference to it", _user))
 # Functions, objects and mappings
 
 
-def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bool] = callable) -> Kind:
+def function(
+    classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bool] = callable
+) -> Kind:
     """Return the kind of a callable, or None.
 
     Args:
@@ -388,8 +408,14 @@ def function(classes: Mapping[str, Any] | None = None, shape: Callable[[Any], bo
             given = repr(value) if isinstance(value, str) else type(value).__name__
             raise ConfigError(f"{name} must be callable, not {given}")
         if is_coroutine_function(value):
-            advice = "await in your code, before `send`" if name.endswith("_serializer") else "it is called between two steps of the loop"
-            raise ConfigError(f"{name} must be a plain function, not a coroutine function: {advice}")
+            advice = (
+                "await in your code, before `send`"
+                if name.endswith("_serializer")
+                else "it is called between two steps of the loop"
+            )
+            raise ConfigError(
+                f"{name} must be a plain function, not a coroutine function: {advice}"
+            )
         return value
 
     names = dict.fromkeys(one.rpartition(".")[2] for one in known)
@@ -408,8 +434,12 @@ def breaker(word: str, name_of_class: str) -> Kind:
                 return word
             raise ConfigError(f"{name}={value!r}: it is {word!r}, or a circuit breaker of your own")
         methods = ("configure", "set_circuit_break_manager", "on_send", "on_complete", "close")
-        if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
-            raise ConfigError(f"{name} must be a PartitionCircuitBreaker, with all of its methods, not {type(value).__name__}")
+        if value is not None and not all(
+            callable(getattr(value, method, None)) for method in methods
+        ):
+            raise ConfigError(
+                f"{name} must be a PartitionCircuitBreaker, with all of its methods, not {type(value).__name__}"
+            )
         return value
 
     return Kind(f"None, `{word}`, a PartitionCircuitBreaker or its class", read)
@@ -419,7 +449,13 @@ def plugins(*methods: str) -> Kind:
     """Return the kind of objects or classes with at least one of these methods each. A config holds a tuple of them."""
 
     def read(name: str, value: Any) -> tuple[Any, ...]:
-        given = () if value in (None, "") else tuple(value) if isinstance(value, (list, tuple)) else (value,)
+        given = (
+            ()
+            if value in (None, "")
+            else tuple(value)
+            if isinstance(value, (list, tuple))
+            else (value,)
+        )
         for one in given:
             known = [found for method in methods if callable(found := getattr(one, method, None))]
             if not known:
@@ -474,13 +510,19 @@ def read_addresses(option: str, given: Any) -> tuple[tuple[str, ...], str | None
     for text in given:
         if "@" in text:
             where = text.rpartition("@")[2].strip()
-            raise ConfigError(f"{option}: a user stands before '@{where}'. Give host:port alone: users are sasl_username and sasl_password")
-    found = [_address(option, part) for text in given for part in re.split(r"[\s,;]+", text) if part]
+            raise ConfigError(
+                f"{option}: a user stands before '@{where}'. Give host:port alone: users are sasl_username and sasl_password"
+            )
+    found = [
+        _address(option, part) for text in given for part in re.split(r"[\s,;]+", text) if part
+    ]
     if not found:
         raise ConfigError(f"{option} is empty: name at least one broker as host:port")
     protocols = list(dict.fromkeys(protocol for protocol, _ in found if protocol))
     if len(protocols) > 1:
-        raise ConfigError(f"{option} has the schemes {' and '.join(protocols)}: a producer has one security_protocol. Name one of them")
+        raise ConfigError(
+            f"{option} has the schemes {' and '.join(protocols)}: a producer has one security_protocol. Name one of them"
+        )
     addresses = tuple(dict.fromkeys(address for _, address in found))
     if len(addresses) < len(found):
         _log.warning("%s has an address twice: it is used once", option)
@@ -506,7 +548,9 @@ def _address(option: str, part: str) -> tuple[str, str]:
     scheme, separator, text = part.partition("://")
     protocol = scheme.upper() if separator else ""
     if separator and protocol not in PROTOCOLS:
-        raise ConfigError(f"{option}: {part!r} has the scheme {scheme!r}: it is one of {', '.join(PROTOCOLS)}, or left out")
+        raise ConfigError(
+            f"{option}: {part!r} has the scheme {scheme!r}: it is one of {', '.join(PROTOCOLS)}, or left out"
+        )
     text = text if separator else part
     if "/" in text:
         raise ConfigError(f"{option}: {part!r} is not host:port: a broker's address has no path")

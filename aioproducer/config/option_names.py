@@ -36,10 +36,18 @@ _BEARER: Final = "org.apache.kafka.common.security.oauthbearer."
 # Values that say what is so here in any case: what files of Java's and librdkafka's clients with OAUTHBEARER or Amazon's IAM have to say, and
 # the defaults of aiokafka's and kafka-python's arguments. None says nothing either.
 _SAY_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
-    "sasl.client.callback.handler.class": ("software.amazon.msk.auth.iam.IAMClientCallbackHandler",),
-    "sasl.login.callback.handler.class": tuple(f"{_BEARER}{part}OAuthBearerLoginCallbackHandler" for part in ("", "secured.")),
-    "sasl.oauthbearer.jwt.retriever.class": tuple(f"{_BEARER}{kind}JwtRetriever" for kind in ("Default", "ClientCredentials", "File")),
-    "sasl.oauthbearer.jwt.validator.class": tuple(f"{_BEARER}{kind}JwtValidator" for kind in ("Default", "Client")),
+    "sasl.client.callback.handler.class": (
+        "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    ),
+    "sasl.login.callback.handler.class": tuple(
+        f"{_BEARER}{part}OAuthBearerLoginCallbackHandler" for part in ("", "secured.")
+    ),
+    "sasl.oauthbearer.jwt.retriever.class": tuple(
+        f"{_BEARER}{kind}JwtRetriever" for kind in ("Default", "ClientCredentials", "File")
+    ),
+    "sasl.oauthbearer.jwt.validator.class": tuple(
+        f"{_BEARER}{kind}JwtValidator" for kind in ("Default", "Client")
+    ),
     "sasl.oauthbearer.grant.type": ("client_credentials",),
     "sasl.oauthbearer.method": ("oidc", "default"),
     "sasl.kerberos.name": (),
@@ -48,13 +56,24 @@ _SAY_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # librdkafka has one level option for all codecs.
 _LEVEL: Final = "compression.level"
-_LEVELS: Final = {"gzip": "compression_gzip_level", "lz4": "compression_lz4_level", "zstd": "compression_zstd_level"}
+_LEVELS: Final = {
+    "gzip": "compression_gzip_level",
+    "lz4": "compression_lz4_level",
+    "zstd": "compression_zstd_level",
+}
 # librdkafka's name of buffer_memory, in another unit.
 _KBYTES: Final = "queue.buffering.max.kbytes"
 # Options of KIP-693, which is in no released Kafka. A name that is no field here is an option of the user's circuit breaker.
 _BREAKER: Final = "producer.circuit.breaker."
 _BREAKERS_OPTIONS: Final = "circuit_breaker_options"
-_TRANSLATED: Final = (_JAAS, _PROVIDERS, "ssl.check.hostname", "enable.ssl.certificate.verification", "ssl.protocol", *_SAY_NOTHING)
+_TRANSLATED: Final = (
+    _JAAS,
+    _PROVIDERS,
+    "ssl.check.hostname",
+    "enable.ssl.certificate.verification",
+    "ssl.protocol",
+    *_SAY_NOTHING,
+)
 
 
 def _names(table: Mapping[str, Option]) -> dict[str, str]:
@@ -62,11 +81,15 @@ def _names(table: Mapping[str, Option]) -> dict[str, str]:
     names = {}
     for field, option in table.items():
         java = field if option.java is None else option.java or _dotted(field)
-        names.update(dict.fromkeys((field, java, *option.aliases, *map(_dotted, option.aliases)), field))
+        names.update(
+            dict.fromkeys((field, java, *option.aliases, *map(_dotted, option.aliases)), field)
+        )
     return names
 
 
-def options_of(mapping: Mapping[Any, Any], table: Mapping[str, Option], *, dotted: bool = True) -> dict[str, Any]:
+def options_of(
+    mapping: Mapping[Any, Any], table: Mapping[str, Option], *, dotted: bool = True
+) -> dict[str, Any]:
     """Return the fields that options set, by any of their names.
 
     Args:
@@ -86,13 +109,21 @@ def options_of(mapping: Mapping[Any, Any], table: Mapping[str, Option], *, dotte
     for written, name, value in _translated(mapping, aliases):
         field = names.get(_of_breaker(name))
         if field is None and isinstance(name, str) and name.startswith(_BREAKER):
-            options[_BREAKERS_OPTIONS] = {**(options.get(_BREAKERS_OPTIONS) or {}), name.removeprefix(_BREAKER): value}
+            options[_BREAKERS_OPTIONS] = {
+                **(options.get(_BREAKERS_OPTIONS) or {}),
+                name.removeprefix(_BREAKER): value,
+            }
             continue
         if field is None:
             raise ConfigError(_say_unknown(written, _names(table), dotted=dotted))
         if field in given:
             raise ConfigError(f"{given[field]!r} and {written!r} are both {field}: keep one")
-        if aliases and isinstance(value, str) and has_reference(value) and not _takes_references(table, field):
+        if (
+            aliases
+            and isinstance(value, str)
+            and has_reference(value)
+            and not _takes_references(table, field)
+        ):
             raise ConfigError(
                 f"{written!r} has a reference: references are read in secret options and sasl_username alone. Give the value itself"
             )
@@ -134,7 +165,9 @@ def _place_level(options: dict[str, Any]) -> None:
     codec = options.get("compression_type", "none")
     codec = str(getattr(codec, "name", codec)).strip().lower()
     if codec not in _LEVELS:
-        raise ConfigError(f"{_LEVEL}={level!r}: compression {codec} has no levels; leave it out, or choose {', '.join(_LEVELS)}")
+        raise ConfigError(
+            f"{_LEVEL}={level!r}: compression {codec} has no levels; leave it out, or choose {', '.join(_LEVELS)}"
+        )
     field = _LEVELS[codec]
     if field in options:
         raise ConfigError(f"{_LEVEL!r} and {field.replace('_', '.')!r} are both {field}: keep one")
@@ -160,7 +193,9 @@ def _dotted(name: Any) -> str:
     return name.replace("_", ".") if isinstance(name, str) else ""
 
 
-def _translated(options: Mapping[Any, Any], aliases: Mapping[str, str]) -> Iterator[tuple[Any, Any, Any]]:
+def _translated(
+    options: Mapping[Any, Any], aliases: Mapping[str, str]
+) -> Iterator[tuple[Any, Any, Any]]:
     """Yield options as the written name, the name that is to be looked up, and the value."""
     reference = re.compile(r"\$\{(" + "|".join(map(re.escape, aliases)) + "):")
     for name, value in options.items():
@@ -190,10 +225,18 @@ def _check_translated(name: str, dotted: str, value: Any) -> None:
             )
     elif dotted == "ssl.protocol":
         if word not in {"tls", "tlsv1.2", "tlsv1.3"}:
-            raise ConfigError(f"{name}={value!r}: it is TLS, TLSv1.2 or TLSv1.3; ssl_enabled_protocols chooses between the two")
-    elif dotted in _SAY_NOTHING and word is not None and word not in [known.lower() for known in _SAY_NOTHING[dotted]]:
+            raise ConfigError(
+                f"{name}={value!r}: it is TLS, TLSv1.2 or TLSv1.3; ssl_enabled_protocols chooses between the two"
+            )
+    elif (
+        dotted in _SAY_NOTHING
+        and word is not None
+        and word not in [known.lower() for known in _SAY_NOTHING[dotted]]
+    ):
         known = " or ".join((*_SAY_NOTHING[dotted], "None"))
-        raise ConfigError(f"{name} has no place here, but as {known}. See docs/topics/porting.md for what else there is")
+        raise ConfigError(
+            f"{name} has no place here, but as {known}. See docs/topics/porting.md for what else there is"
+        )
 
 
 def _jaas(name: str, value: Any, options: Mapping[Any, Any]) -> Mapping[str, Any]:
@@ -205,8 +248,14 @@ def _jaas(name: str, value: Any, options: Mapping[Any, Any]) -> Mapping[str, Any
     login = read_jaas(name, value)
     for other, mechanism in options.items():
         mechanism = mechanism.strip().upper() if isinstance(mechanism, str) else ""
-        if _dotted(other) in {"sasl.mechanism", "sasl.mechanisms"} and mechanism and not mechanism.startswith(login.family):
-            raise ConfigError(f"{name} has {login.module}, and sasl_mechanism={mechanism}: the module is for {login.family}")
+        if (
+            _dotted(other) in {"sasl.mechanism", "sasl.mechanisms"}
+            and mechanism
+            and not mechanism.startswith(login.family)
+        ):
+            raise ConfigError(
+                f"{name} has {login.module}, and sasl_mechanism={mechanism}: the module is for {login.family}"
+            )
     return login.fields
 
 
@@ -220,14 +269,20 @@ def _aliases(options: Mapping[Any, Any]) -> dict[str, str]:
         elif _dotted(name).startswith(f"{_PROVIDERS}."):
             alias, _, setting = name[len(_PROVIDERS) + 1 :].partition(".")
             if setting != "class":
-                raise ConfigError(f"{name!r} has no place here: providers have no parameters. Leave it out")
+                raise ConfigError(
+                    f"{name!r} has no place here: providers have no parameters. Leave it out"
+                )
             if str(value).strip() not in _PROVIDER_CLASSES:
                 known = ", ".join(_PROVIDER_CLASSES)
-                raise ConfigError(f"{name}: the providers here are {known}. Put other secrets into the mapping before")
+                raise ConfigError(
+                    f"{name}: the providers here are {known}. Put other secrets into the mapping before"
+                )
             aliases[alias] = _PROVIDER_CLASSES[str(value).strip()]
     for word in listed:
         if word not in aliases and word not in PROVIDERS:
-            raise ConfigError(f"{_PROVIDERS} names {word!r}, and {_PROVIDERS}.{word}.class is not given")
+            raise ConfigError(
+                f"{_PROVIDERS} names {word!r}, and {_PROVIDERS}.{word}.class is not given"
+            )
         aliases.setdefault(word, word)
     return aliases
 
@@ -235,7 +290,9 @@ def _aliases(options: Mapping[Any, Any]) -> dict[str, str]:
 # Environment variables
 
 
-def environment_options(prefix: str, table: Mapping[str, Option], environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+def environment_options(
+    prefix: str, table: Mapping[str, Option], environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return the fields that environment variables set: `KAFKA_LINGER_MS=5` is `linger_ms="5"`.
 
     An empty variable is as good as none. The prefix is shared with other programs (`KAFKA_HEAP_OPTS`), so unknown names are left out, and one

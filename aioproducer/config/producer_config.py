@@ -13,7 +13,20 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_type_hints,
+)
 
 from aioproducer.config.option_kinds import (
     ACKS,
@@ -147,7 +160,10 @@ class OptionsWithoutSerializers(TypedDict, total=False):
     ssl_enabled_protocols: str | Sequence[str]
     ssl_cipher_suites: str | Sequence[str] | None
     ssl_crl_location: str | None
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"] | None
+    sasl_mechanism: (
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"]
+        | None
+    )
     sasl_username: str | None
     sasl_password: str | None
     sasl_token_auth: bool
@@ -247,7 +263,10 @@ class ProducerConfig(SecurityOptions):
     _chosen: ClassVar[frozenset[str]]
 
     bootstrap_servers: str | tuple[str, ...] = option(
-        ("localhost:9092",), ADDRESSES, "some brokers, from which all others are found", "metadata.broker.list"
+        ("localhost:9092",),
+        ADDRESSES,
+        "some brokers, from which all others are found",
+        "metadata.broker.list",
     )
     client_dns_lookup: str = option(
         "use_all_dns_ips",
@@ -260,19 +279,36 @@ class ProducerConfig(SecurityOptions):
         "the name that brokers log, meter and set quotas for; empty: `aioproducer-1`, `aioproducer-2`, ... in each process, or "
         "`aioproducer-` and the transactional_id; Java: `producer-1`, ...",
     )
-    acks: Acks | int | str = option(Acks.ALL, ACKS, "replicas that must have a record before its broker answers", "request.required.acks")
+    acks: Acks | int | str = option(
+        Acks.ALL,
+        ACKS,
+        "replicas that must have a record before its broker answers",
+        "request.required.acks",
+    )
     enable_idempotence: bool | None = option(
         None,
         or_none(FLAG),
         "whether records are in the log once and in order, also after retries; None: yes, unless acks or retries forbid it",
     )
     transactional_id: str | None = option(
-        None, or_none(bounded_text(1)), "the name under which transactions are begun, and earlier producers of that name ended"
+        None,
+        or_none(bounded_text(1)),
+        "the name under which transactions are begun, and earlier producers of that name ended",
     )
-    transaction_timeout_ms: float = option(60_000, ms(1, INT_MAX), "after which the coordinator aborts a transaction that is still open")
-    compression_type: Compression | str = option(Compression.NONE, COMPRESSION, "codec of record batches", "compression.codec")
-    compression_gzip_level: int = option(-1, number(1, 9, none=(-1,)), "1 is fast, 9 is small; -1: the library's own")
-    compression_lz4_level: int = option(9, number(1, 17), "9 stands for the fast compressor, as in Java; any other is a level")
+    transaction_timeout_ms: float = option(
+        60_000,
+        ms(1, INT_MAX),
+        "after which the coordinator aborts a transaction that is still open",
+    )
+    compression_type: Compression | str = option(
+        Compression.NONE, COMPRESSION, "codec of record batches", "compression.codec"
+    )
+    compression_gzip_level: int = option(
+        -1, number(1, 9, none=(-1,)), "1 is fast, 9 is small; -1: the library's own"
+    )
+    compression_lz4_level: int = option(
+        9, number(1, 17), "9 stands for the fast compressor, as in Java; any other is a level"
+    )
     compression_zstd_level: int = option(3, number(-131_072, 22), "low is fast, high is small")
     linger_ms: float | Literal["auto"] = option(
         0,
@@ -280,7 +316,11 @@ class ProducerConfig(SecurityOptions):
         "how long a partial batch waits for more records; auto: while one of its partition is in flight; Java: 5",
         "queue.buffering.max.ms",
     )
-    batch_size: int = option(16_384, size(1, none=(1, 0)), "bytes of a full batch of one partition; 0: each record its own batch")
+    batch_size: int = option(
+        16_384,
+        size(1, none=(1, 0)),
+        "bytes of a full batch of one partition; 0: each record its own batch",
+    )
     batch_max_size: int = option(
         262_144,
         size(1),
@@ -288,16 +328,31 @@ class ProducerConfig(SecurityOptions):
         "batch.max.size",
         java=None,
     )
-    max_request_size: int = option(1_048_576, size(1), "bytes of one request, and of one record uncompressed", "message.max.bytes")
+    max_request_size: int = option(
+        1_048_576,
+        size(1),
+        "bytes of one request, and of one record uncompressed",
+        "message.max.bytes",
+    )
     buffer_memory: int = option(
-        33_554_432, number(1, unit="bytes"), "bytes of all records that are not acknowledged yet", "queue.buffering.max.kbytes"
+        33_554_432,
+        number(1, unit="bytes"),
+        "bytes of all records that are not acknowledged yet",
+        "queue.buffering.max.kbytes",
     )
     max_in_flight_requests_per_connection: int = option(
         5, number(1, unit="requests"), "unanswered produce requests per broker", "max.in.flight"
     )
     max_block_ms: float = option(60_000, ms(0), "how long `send` itself and `start` may wait")
-    delivery_timeout_ms: float = option(120_000, ms(0), "from a record's append to its end, acknowledged or failed", "message.timeout.ms")
-    request_timeout_ms: float = option(30_000, ms(1, INT_MAX), "how long a request may stay unanswered", "socket.timeout.ms")
+    delivery_timeout_ms: float = option(
+        120_000,
+        ms(0),
+        "from a record's append to its end, acknowledged or failed",
+        "message.timeout.ms",
+    )
+    request_timeout_ms: float = option(
+        30_000, ms(1, INT_MAX), "how long a request may stay unanswered", "socket.timeout.ms"
+    )
     retries: int = option(
         INT_MAX,
         number(0, INT_MAX, unit="times"),
@@ -306,25 +361,51 @@ class ProducerConfig(SecurityOptions):
     )
     retry_backoff_ms: float = option(100, ms(0), "first pause before a retry; doubles, with jitter")
     retry_backoff_max_ms: float = option(1_000, ms(0), "longest pause before a retry")
-    reconnect_backoff_ms: float = option(50, ms(0), "first pause before dialling a broker again; doubles, with jitter")
-    reconnect_backoff_max_ms: float = option(1_000, ms(0), "longest pause before dialling again; as the first, where only that is given")
-    socket_connection_setup_timeout_ms: float = option(
-        10_000, ms(1), "how long a connection may take to stand; doubles with each failure, with jitter"
+    reconnect_backoff_ms: float = option(
+        50, ms(0), "first pause before dialling a broker again; doubles, with jitter"
     )
-    socket_connection_setup_timeout_max_ms: float = option(30_000, ms(1), "longest that a connection may take to stand")
-    connections_max_idle_ms: float = option(540_000, ms(1, none=(-1, 0)), "idle time after which a connection is closed; -1: never")
+    reconnect_backoff_max_ms: float = option(
+        1_000, ms(0), "longest pause before dialling again; as the first, where only that is given"
+    )
+    socket_connection_setup_timeout_ms: float = option(
+        10_000,
+        ms(1),
+        "how long a connection may take to stand; doubles with each failure, with jitter",
+    )
+    socket_connection_setup_timeout_max_ms: float = option(
+        30_000, ms(1), "longest that a connection may take to stand"
+    )
+    connections_max_idle_ms: float = option(
+        540_000, ms(1, none=(-1, 0)), "idle time after which a connection is closed; -1: never"
+    )
     send_buffer_bytes: int = option(
-        -1, size(1, none=(-1, 0)), "the sockets' SO_SNDBUF; -1: the system tunes it; Java: 131072", "socket.send.buffer.bytes"
+        -1,
+        size(1, none=(-1, 0)),
+        "the sockets' SO_SNDBUF; -1: the system tunes it; Java: 131072",
+        "socket.send.buffer.bytes",
     )
     receive_buffer_bytes: int = option(
-        -1, size(1, none=(-1, 0)), "the sockets' SO_RCVBUF; -1: the system tunes it; Java: 32768", "socket.receive.buffer.bytes"
+        -1,
+        size(1, none=(-1, 0)),
+        "the sockets' SO_RCVBUF; -1: the system tunes it; Java: 32768",
+        "socket.receive.buffer.bytes",
     )
-    metadata_max_age_ms: float = option(300_000, ms(1), "age at which metadata is fetched again", "topic.metadata.refresh.interval.ms")
+    metadata_max_age_ms: float = option(
+        300_000,
+        ms(1),
+        "age at which metadata is fetched again",
+        "topic.metadata.refresh.interval.ms",
+    )
     metadata_max_idle_ms: float = option(
-        300_000, ms(5000), "a topic that nothing was sent to for so long is forgotten, with all that is kept of it", "metadata.evict.ms"
+        300_000,
+        ms(5000),
+        "a topic that nothing was sent to for so long is forgotten, with all that is kept of it",
+        "metadata.evict.ms",
     )
     metadata_recovery_strategy: str = option(
-        "rebootstrap", words("rebootstrap", "none"), "when no known broker answers: start over at bootstrap_servers, or keep trying"
+        "rebootstrap",
+        words("rebootstrap", "none"),
+        "when no known broker answers: start over at bootstrap_servers, or keep trying",
     )
     metadata_recovery_rebootstrap_trigger_ms: float = option(
         300_000, ms(0), "time without metadata after which it starts over at bootstrap_servers"
@@ -336,13 +417,21 @@ class ProducerConfig(SecurityOptions):
         "allow.auto.create.topics",
         java=None,
     )
-    message_format_max: int = option(2, number(0, 2), "newest record format to send: 2 (Kafka 0.11 and newer), 1 or 0", java=None)
-    close_timeout_ms: float = option(20_000, ms(0), "how long `stop` may flush before what is left fails", java=None)
+    message_format_max: int = option(
+        2, number(0, 2), "newest record format to send: 2 (Kafka 0.11 and newer), 1 or 0", java=None
+    )
+    close_timeout_ms: float = option(
+        20_000, ms(0), "how long `stop` may flush before what is left fails", java=None
+    )
     key_serializer: Callable[..., bytes] | Serializer[Any] | None = option(
-        None, function(_SERIALIZERS, _serializes), "(topic, headers, key) or (key) -> bytes, or a `Serializer`; None: keys are bytes"
+        None,
+        function(_SERIALIZERS, _serializes),
+        "(topic, headers, key) or (key) -> bytes, or a `Serializer`; None: keys are bytes",
     )
     value_serializer: Callable[..., bytes] | Serializer[Any] | None = option(
-        None, function(_SERIALIZERS, _serializes), "(topic, headers, value) or (value) -> bytes, or a `Serializer`; None: values are bytes"
+        None,
+        function(_SERIALIZERS, _serializes),
+        "(topic, headers, value) or (value) -> bytes, or a `Serializer`; None: values are bytes",
     )
     partitioner: Any = option(
         None,
@@ -350,17 +439,29 @@ class ProducerConfig(SecurityOptions):
         "chooses the partition: a function, an object or its class; None: murmur2 of the key, or sticky",
         java="partitioner.class",
     )
-    partitioner_ignore_keys: bool = option(False, FLAG, "whether records with a key go to the sticky partition too")
+    partitioner_ignore_keys: bool = option(
+        False, FLAG, "whether records with a key go to the sticky partition too"
+    )
     partitioner_adaptive_partitioning_enable: bool = option(
-        True, FLAG, "whether records without a key go the less to a partition the longer its queue is"
+        True,
+        FLAG,
+        "whether records without a key go the less to a partition the longer its queue is",
     )
     partitioner_availability_timeout_ms: float = option(
-        0, ms(0), "records without a key avoid a broker that could take nothing for so long, though something was ready for it; 0: never"
+        0,
+        ms(0),
+        "records without a key avoid a broker that could take nothing for so long, though something was ready for it; 0: never",
     )
     partitioner_rack_aware: bool = option(
-        False, FLAG, "whether records without a key go to partitions whose leader is in client_rack, while there are any"
+        False,
+        FLAG,
+        "whether records without a key go to partitions whose leader is in client_rack, while there are any",
     )
-    client_rack: str = option("", bounded_text(), "the rack or zone that this producer is in, as brokers' broker.rack names it")
+    client_rack: str = option(
+        "",
+        bounded_text(),
+        "the rack or zone that this producer is in, as brokers' broker.rack names it",
+    )
     interceptors: Any = option(
         (),
         plugins(*METHODS),
@@ -372,16 +473,29 @@ class ProducerConfig(SecurityOptions):
         words("none", "info", "debug", "trace"),
         "what `metrics()` has: nothing that is counted; all but each partition's queue; all",
     )
-    metrics_sample_window_ms: float = option(30_000, ms(1), "one sample of what rates, averages and maxima are taken of")
-    metrics_num_samples: int = option(2, number(1, 1_000, unit="samples"), "how many of them these look back")
+    metrics_sample_window_ms: float = option(
+        30_000, ms(1), "one sample of what rates, averages and maxima are taken of"
+    )
+    metrics_num_samples: int = option(
+        2, number(1, 1_000, unit="samples"), "how many of them these look back"
+    )
     circuit_breaker_class: Any = option(
-        None, breaker("failure_rate", "FailureRateCircuitBreaker"), "mutes partitions that fail (KIP-693); None: none is muted", java=None
+        None,
+        breaker("failure_rate", "FailureRateCircuitBreaker"),
+        "mutes partitions that fail (KIP-693); None: none is muted",
+        java=None,
     )
     circuit_breaker_trigger_message_count: int = option(
-        20, number(1, INT_MAX, unit="records"), "records, of late, below which a failure rate says nothing", java=None
+        20,
+        number(1, INT_MAX, unit="records"),
+        "records, of late, below which a failure rate says nothing",
+        java=None,
     )
     circuit_breaker_trigger_failure_perc: int = option(
-        50, number(1, 100, unit="%"), "of a partition's records, of late, that failed: with so many it is muted", java=None
+        50,
+        number(1, 100, unit="%"),
+        "of a partition's records, of late, that failed: with so many it is muted",
+        java=None,
     )
     circuit_breaker_mute_retry_interval_ms: float = option(
         1_000,
@@ -393,9 +507,14 @@ class ProducerConfig(SecurityOptions):
         30_000, ms(1), "longest pause before a muted partition is tried again", java=None
     )
     circuit_breaker_enable_mute_inflight_full: bool = option(
-        False, FLAG, "with one request in flight: whether a broker that does not answer it in the first pause is muted", java=None
+        False,
+        FLAG,
+        "with one request in flight: whether a broker that does not answer it in the first pause is muted",
+        java=None,
     )
-    circuit_breaker_options: Mapping[str, Any] | None = option(None, MAPPING, "what `configure` of your own breaker is given", java=None)
+    circuit_breaker_options: Mapping[str, Any] | None = option(
+        None, MAPPING, "what `configure` of your own breaker is given", java=None
+    )
     circuit_breaker_keyed_policy: str = option(
         "strict",
         words("strict", "available", "fail_fast"),
@@ -403,13 +522,22 @@ class ProducerConfig(SecurityOptions):
         java=None,
     )
     on_circuit_event: Callable[..., object] | None = option(
-        None, function(), "(event): called with a CircuitEvent when a partition is muted, tried or restored", java=None
+        None,
+        function(),
+        "(event): called with a CircuitEvent when a partition is muted, tried or restored",
+        java=None,
     )
     on_delivery_error: Callable[..., object] | None = option(
-        None, function(), "(error, records): called for failed records whose outcome the application did not read", java=None
+        None,
+        function(),
+        "(error, records): called for failed records whose outcome the application did not read",
+        java=None,
     )
     on_failed: Callable[..., object] | None = option(
-        None, function(), "(error, records): called with the records of each failed batch, keys and values included", java=None
+        None,
+        function(),
+        "(error, records): called with the records of each failed batch, keys and values included",
+        java=None,
     )
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
@@ -421,7 +549,9 @@ class ProducerConfig(SecurityOptions):
         """
         unknown = next((name for name in options if name not in OPTIONS), None)
         if unknown is not None:
-            raise TypeError(f"ProducerConfig.__init__() got an unexpected keyword argument {unknown!r}")
+            raise TypeError(
+                f"ProducerConfig.__init__() got an unexpected keyword argument {unknown!r}"
+            )
         self.__dict__.update(_DEFAULTS, **options, _chosen=frozenset(options))
         self.__post_init__()
 
@@ -429,10 +559,17 @@ class ProducerConfig(SecurityOptions):
         """Convert values as environment files and other clients write them; check every range and conflict."""
         for name in self._chosen:
             if has_private_key(getattr(self, name)) and not OPTIONS[name].kind.is_secret:
-                raise ConfigError(f"{name} has a private key, which is a secret: give it as ssl_keystore_key, or in a file")
+                raise ConfigError(
+                    f"{name} has a private key, which is a secret: give it as ssl_keystore_key, or in a file"
+                )
         addresses, scheme = read_addresses("bootstrap_servers", self.bootstrap_servers)
         for name in self._chosen:
-            self._set(name, addresses if name == "bootstrap_servers" else OPTIONS[name].kind.read(name, getattr(self, name)))
+            self._set(
+                name,
+                addresses
+                if name == "bootstrap_servers"
+                else OPTIONS[name].kind.read(name, getattr(self, name)),
+            )
         if scheme is not None:
             self._take_scheme(scheme)
         if not self._chosen.isdisjoint(SECURITY_NAMES):
@@ -455,7 +592,9 @@ class ProducerConfig(SecurityOptions):
         """Change defaults that conflict with values that the user gave."""
         if "reconnect_backoff_ms" in self._chosen:
             self._move(
-                "reconnect_backoff_max_ms", self.reconnect_backoff_ms, "reconnect_backoff_ms alone was given: the pause does not grow"
+                "reconnect_backoff_max_ms",
+                self.reconnect_backoff_ms,
+                "reconnect_backoff_ms alone was given: the pause does not grow",
             )
         for first, longest in _PAIRS:
             if getattr(self, first) > getattr(self, longest):
@@ -463,7 +602,9 @@ class ProducerConfig(SecurityOptions):
                 self._move(moved, getattr(self, given), f"{given} was given")
         least = self._least_delivery_ms
         if self.delivery_timeout_ms < least:
-            self._move("delivery_timeout_ms", least, "linger_ms + request_timeout_ms are above its default")
+            self._move(
+                "delivery_timeout_ms", least, "linger_ms + request_timeout_ms are above its default"
+            )
 
     def _move(self, name: str, value: float, why: str) -> None:
         if name not in self._chosen and getattr(self, name) != value:
@@ -492,14 +633,20 @@ class ProducerConfig(SecurityOptions):
             return f"acks={self.acks}"
         if not self.retries:
             return "retries=0"
-        return f"message_format_max={self.message_format_max}" if self.message_format_max < _WITH_NUMBERS else ""
+        return (
+            f"message_format_max={self.message_format_max}"
+            if self.message_format_max < _WITH_NUMBERS
+            else ""
+        )
 
     def _check_numbers(self) -> None:
         """Check the options that idempotence and transactions need (CFG-07, CFG-08)."""
         against = self._against_idempotence()
         if self.transactional_id is not None and not self.is_idempotent:
             conflict = against or "enable_idempotence=False"
-            raise ConfigError(f"transactions need idempotence, and {conflict} forbids it. Leave {conflict.partition('=')[0]} out.")
+            raise ConfigError(
+                f"transactions need idempotence, and {conflict} forbids it. Leave {conflict.partition('=')[0]} out."
+            )
         if self.enable_idempotence and against:
             raise ConfigError(
                 f"enable_idempotence needs acks=all, retries and record format 2, and {against}. Leave that out, or turn it off."
@@ -535,10 +682,17 @@ class ProducerConfig(SecurityOptions):
             raise ConfigError(
                 f"compression_type=zstd needs record format 2, and message_format_max={self.message_format_max}. Raise it, or choose another codec."
             )
-        if self.circuit_breaker_enable_mute_inflight_full and self.max_in_flight_requests_per_connection != 1:
-            _log.warning("circuit_breaker_enable_mute_inflight_full does nothing but with max_in_flight_requests_per_connection=1")
+        if (
+            self.circuit_breaker_enable_mute_inflight_full
+            and self.max_in_flight_requests_per_connection != 1
+        ):
+            _log.warning(
+                "circuit_breaker_enable_mute_inflight_full does nothing but with max_in_flight_requests_per_connection=1"
+            )
         if self.partitioner is not None and self.partitioner_ignore_keys:
-            raise ConfigError("partitioner_ignore_keys is for Kafka's partitioner: leave it out, or `partitioner`, which sees the keys")
+            raise ConfigError(
+                "partitioner_ignore_keys is for Kafka's partitioner: leave it out, or `partitioner`, which sees the keys"
+            )
         _check_hook("on_delivery_error", self.on_delivery_error, "the number of records")
         _check_hook("on_failed", self.on_failed, "the records")
 
@@ -556,8 +710,14 @@ class ProducerConfig(SecurityOptions):
         if config is None:
             return cls(**options_of(options, OPTIONS, dotted=False))
         if not isinstance(config, ProducerConfig):
-            advice = "ProducerConfig.from_mapping makes one of it" if isinstance(config, dict) else "options are given by name"
-            raise ConfigError(f"config must be a ProducerConfig, not {type(config).__name__}; {advice}")
+            advice = (
+                "ProducerConfig.from_mapping makes one of it"
+                if isinstance(config, dict)
+                else "options are given by name"
+            )
+            raise ConfigError(
+                f"config must be a ProducerConfig, not {type(config).__name__}; {advice}"
+            )
         return config.replace(**options) if options else config
 
     def replace(self, **options: Unpack[ProducerOptions]) -> Self:
@@ -570,10 +730,14 @@ class ProducerConfig(SecurityOptions):
             ConfigError: an option is unknown, bad, or in conflict with another.
         """
         chosen = {name: getattr(self, name) for name in self._chosen}
-        return type(self)(**chosen | options_of(cast("dict[str, Any]", options), OPTIONS, dotted=False))
+        return type(self)(
+            **chosen | options_of(cast("dict[str, Any]", options), OPTIONS, dotted=False)
+        )
 
     @classmethod
-    def from_env(cls, prefix: str = DEFAULT_PREFIX, environ: Mapping[str, str] | None = None) -> Self:
+    def from_env(
+        cls, prefix: str = DEFAULT_PREFIX, environ: Mapping[str, str] | None = None
+    ) -> Self:
         """Return a config of environment variables: `KAFKA_BOOTSTRAP_SERVERS`, `KAFKA_LINGER_MS`, and so on for each option.
 
         A name is `prefix` and the option's name, or Java's or librdkafka's with underscores, in upper case. Empty variables are left out.
@@ -602,7 +766,8 @@ class ProducerConfig(SecurityOptions):
 _FIELDS: Final = {one.name: one for one in fields(ProducerConfig)}
 # Options of security come last.
 OPTIONS: Final[Mapping[str, Option]] = {
-    name: _FIELDS[name].metadata["option"] for name in (*(name for name in _FIELDS if name not in SECURITY_NAMES), *SECURITY_NAMES)
+    name: _FIELDS[name].metadata["option"]
+    for name in (*(name for name in _FIELDS if name not in SECURITY_NAMES), *SECURITY_NAMES)
 }
 _DEFAULTS: Final[Mapping[str, Any]] = {name: one.default for name, one in _FIELDS.items()}
 ProducerConfig._chosen = frozenset(OPTIONS)
@@ -610,7 +775,12 @@ ProducerConfig._chosen = frozenset(OPTIONS)
 _TYPES: Final = get_type_hints(ProducerOptions)
 ProducerConfig.__init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
     [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-    + [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=_TYPES[name]) for name in OPTIONS]
+    + [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=_TYPES[name]
+        )
+        for name in OPTIONS
+    ]
 )
 
 
@@ -620,7 +790,9 @@ def _check_hook(name: str, hook: Callable[..., object] | None, second: str) -> N
     try:
         inspect.signature(hook).bind(None, 0)
     except TypeError as error:
-        raise ConfigError(f"{name} is called with the error and {second}; {hook!r} does not take these") from error
+        raise ConfigError(
+            f"{name} is called with the error and {second}; {hook!r} does not take these"
+        ) from error
     # A builtin without a signature.
     except ValueError:
         pass
@@ -668,7 +840,9 @@ def with_client_id(config: ProducerConfig) -> tuple[ProducerConfig, ClientIdNumb
         return config, None
     number = None
     if config.transactional_id is not None:
-        client_id = (_PREFIX + config.transactional_id).encode()[:_MAX_BYTES].decode(errors="ignore")
+        client_id = (
+            (_PREFIX + config.transactional_id).encode()[:_MAX_BYTES].decode(errors="ignore")
+        )
     else:
         number = ClientIdNumber()
         client_id = f"{_PREFIX}{number.value}"

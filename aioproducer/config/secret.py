@@ -16,7 +16,14 @@ from typing import Final
 
 from aioproducer.errors import ConfigError
 
-__all__ = ["PROVIDERS", "Secret", "has_private_key", "has_reference", "is_reference", "read_properties"]
+__all__ = [
+    "PROVIDERS",
+    "Secret",
+    "has_private_key",
+    "has_reference",
+    "is_reference",
+    "read_properties",
+]
 
 PROVIDERS: Final = ("env", "file", "dir")
 _REFERENCE: Final = re.compile(rf"\$\{{(?P<provider>{'|'.join(PROVIDERS)}):(?P<place>[^{{}}]+)\}}")
@@ -73,7 +80,10 @@ class Secret:
             return NotImplemented
         if self.reference is not None or other.reference is not None:
             return self.reference == other.reference
-        return hmac.compare_digest(self._text.encode("utf-8", "surrogatepass"), other._text.encode("utf-8", "surrogatepass"))
+        return hmac.compare_digest(
+            self._text.encode("utf-8", "surrogatepass"),
+            other._text.encode("utf-8", "surrogatepass"),
+        )
 
     def __hash__(self) -> int:
         return hash((Secret, self.reference))
@@ -94,7 +104,9 @@ class Secret:
             TypeError: the secret is given as its text.
         """
         if self.reference is None:
-            raise TypeError("a secret that was given as text is not pickled: give a reference such as ${env:NAME} or ${file:/path}")
+            raise TypeError(
+                "a secret that was given as text is not pickled: give a reference such as ${env:NAME} or ${file:/path}"
+            )
         return Secret, (self.reference,)
 
 
@@ -167,7 +179,9 @@ def _content(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except OSError as error:
-        raise _Unreadable(f"{path} cannot be read: {error.strerror or type(error).__name__}") from None
+        raise _Unreadable(
+            f"{path} cannot be read: {error.strerror or type(error).__name__}"
+        ) from None
     # the error holds the bytes of the file
     except UnicodeDecodeError:
         raise _Unreadable(f"{path} is no UTF-8 text") from None

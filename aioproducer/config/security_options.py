@@ -67,9 +67,15 @@ _VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
 def _context(name: str, value: Any) -> Any:
     if inspect.iscoroutinefunction(value):
-        raise ConfigError(f"{name} must be a plain function, not a coroutine function: it is called in a thread")
-    if not callable(value) and not (callable(getattr(value, "wrap_bio", None)) and hasattr(value, "check_hostname")):
-        raise ConfigError(f"{name} must be an ssl.SSLContext, or a function that returns one, not {type(value).__name__}")
+        raise ConfigError(
+            f"{name} must be a plain function, not a coroutine function: it is called in a thread"
+        )
+    if not callable(value) and not (
+        callable(getattr(value, "wrap_bio", None)) and hasattr(value, "check_hostname")
+    ):
+        raise ConfigError(
+            f"{name} must be an ssl.SSLContext, or a function that returns one, not {type(value).__name__}"
+        )
     return value
 
 
@@ -84,7 +90,9 @@ def _versions(name: str, value: Any) -> tuple[str, ...]:
     given = {word.lower() for word in string_list(name, value)}
     found = tuple(version for version in _VERSIONS if version.lower() in given)
     if not found or len(found) < len(given):
-        raise ConfigError(f"{name}={value!r}: it is {' or '.join(_VERSIONS)}, as older versions are not safe")
+        raise ConfigError(
+            f"{name}={value!r}: it is {' or '.join(_VERSIONS)}, as older versions are not safe"
+        )
     return found
 
 
@@ -120,14 +128,23 @@ def _check_server(name: str, url: str) -> None:
         port = parts.port
     except ValueError:
         raise ConfigError(f"{name} is no URL") from None
-    if parts.scheme not in {"https", "http"} or not parts.hostname or port == 0 or any(not "!" <= one <= "~" for one in url):
-        raise ConfigError(f"{name} must be an https:// URL with a host, in ASCII, or file:///path/to/token")
+    if (
+        parts.scheme not in {"https", "http"}
+        or not parts.hostname
+        or port == 0
+        or any(not "!" <= one <= "~" for one in url)
+    ):
+        raise ConfigError(
+            f"{name} must be an https:// URL with a host, in ASCII, or file:///path/to/token"
+        )
     if parts.username is not None or parts.password is not None:
         raise ConfigError(
             f"{name} has a user or password, which it cannot: give sasl_oauthbearer_client_credentials_client_id and _client_secret"
         )
     if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise ConfigError(f"{name} is http, which would send secrets to {parts.hostname} unencrypted: give an https:// URL")
+        raise ConfigError(
+            f"{name} is http, which would send secrets to {parts.hostname} unencrypted: give an https:// URL"
+        )
 
 
 def is_loopback(host: str) -> bool:
@@ -155,7 +172,9 @@ def _extensions(name: str, value: Any) -> tuple[tuple[str, str], ...]:
     """Return SASL extensions as (name, value), of a mapping, or of a text as librdkafka has it: "a=b,c=d"."""
     pairs: Any = value or ()
     if isinstance(value, str):
-        pairs = [tuple(map(str.strip, part.split("=", 1))) for part in value.split(",") if part.strip()]
+        pairs = [
+            tuple(map(str.strip, part.split("=", 1))) for part in value.split(",") if part.strip()
+        ]
     elif isinstance(value, Mapping):
         pairs = value.items()
     listed: tuple[Any, ...] = tuple(pairs) if isinstance(pairs, Iterable) else (None,)
@@ -191,11 +210,17 @@ def _token(name: str, value: Any) -> Any:
     if isinstance(value, (str, Secret)):
         return read_secret(name, value)
     if not callable(getattr(value, "token", value)) or isinstance(value, type):
-        raise ConfigError(f"{name} must be a string, a function, or an object with token(), not {type(value).__name__}")
+        raise ConfigError(
+            f"{name} must be a string, a function, or an object with token(), not {type(value).__name__}"
+        )
     return value
 
 
-_TOKEN: Final = or_none(Kind("a token or a reference to one, a function, an object with token()", _token, is_secret=True))
+_TOKEN: Final = or_none(
+    Kind(
+        "a token or a reference to one, a function, an object with token()", _token, is_secret=True
+    )
+)
 
 
 def _principal(name: str, value: Any) -> str:
@@ -209,7 +234,9 @@ def _part(name: str, value: Any) -> str:
     """Return one side of the name service@host."""
     text = _principal(name, value)
     if set(text) & set("@/ "):
-        raise ConfigError(f"{name}={text!r}: it is a name without '@', '/' and blanks. The library makes kafka/host@REALM of its own")
+        raise ConfigError(
+            f"{name}={text!r}: it is a name without '@', '/' and blanks. The library makes kafka/host@REALM of its own"
+        )
     return text
 
 
@@ -233,25 +260,45 @@ class SecurityOptions:
         java=None,
     )
     ssl_truststore_location: str | None = option(
-        None, PATH, "file of the certificates that are trusted, PEM or PKCS12; None: the system's", "ssl.ca.location", "ssl_cafile"
+        None,
+        PATH,
+        "file of the certificates that are trusted, PEM or PKCS12; None: the system's",
+        "ssl.ca.location",
+        "ssl_cafile",
     )
-    ssl_truststore_certificates: str | None = option(None, PEM, "the certificates that are trusted", "ssl.ca.pem")
+    ssl_truststore_certificates: str | None = option(
+        None, PEM, "the certificates that are trusted", "ssl.ca.pem"
+    )
     ssl_truststore_type: str | None = option(
-        None, Kind("PEM or PKCS12; None, and Java's JKS: the first bytes of the file tell", _store), "what ssl_truststore_location is"
+        None,
+        Kind("PEM or PKCS12; None, and Java's JKS: the first bytes of the file tell", _store),
+        "what ssl_truststore_location is",
     )
-    ssl_truststore_password: Secret | str | None = option(None, SECRET, "the password of ssl_truststore_location, if that is PKCS12")
+    ssl_truststore_password: Secret | str | None = option(
+        None, SECRET, "the password of ssl_truststore_location, if that is PKCS12"
+    )
     ssl_keystore_location: str | None = option(
-        None, PATH, "file of the client's key and certificates, PEM or PKCS12; None: the client has none"
+        None,
+        PATH,
+        "file of the client's key and certificates, PEM or PKCS12; None: the client has none",
     )
     ssl_keystore_type: str | None = option(
-        None, Kind("PEM or PKCS12; None, and Java's JKS: the first bytes of the file tell", _store), "what ssl_keystore_location is"
+        None,
+        Kind("PEM or PKCS12; None, and Java's JKS: the first bytes of the file tell", _store),
+        "what ssl_keystore_location is",
     )
-    ssl_keystore_password: Secret | str | None = option(None, SECRET, "the password of ssl_keystore_location, if that is PKCS12")
-    ssl_keystore_key: Secret | str | None = option(None, PEM_SECRET, "the client's key", "ssl.key.pem")
+    ssl_keystore_password: Secret | str | None = option(
+        None, SECRET, "the password of ssl_keystore_location, if that is PKCS12"
+    )
+    ssl_keystore_key: Secret | str | None = option(
+        None, PEM_SECRET, "the client's key", "ssl.key.pem"
+    )
     ssl_keystore_certificate_chain: str | None = option(
         None, PEM, "the client's certificate, and those that lead to its CA", "ssl.certificate.pem"
     )
-    ssl_key_location: str | None = option(None, PATH, "file of the client's key, PEM", "ssl.key.location", "ssl_keyfile", java=None)
+    ssl_key_location: str | None = option(
+        None, PATH, "file of the client's key, PEM", "ssl.key.location", "ssl_keyfile", java=None
+    )
     ssl_certificate_location: str | None = option(
         None,
         PATH,
@@ -260,12 +307,18 @@ class SecurityOptions:
         "ssl_certfile",
         java=None,
     )
-    ssl_key_password: Secret | str | None = option(None, SECRET, "the password of the client's key, if it is encrypted", "ssl_password")
+    ssl_key_password: Secret | str | None = option(
+        None, SECRET, "the password of the client's key, if it is encrypted", "ssl_password"
+    )
     ssl_endpoint_identification_algorithm: str = option(
-        "https", Kind("https, or none", _endpoint), "whether the broker's certificate must have its host name; none: it need not"
+        "https",
+        Kind("https, or none", _endpoint),
+        "whether the broker's certificate must have its host name; none: it need not",
     )
     ssl_enabled_protocols: tuple[str, ...] | str = option(
-        _VERSIONS, Kind("TLSv1.2 and TLSv1.3, or one of them", _versions), "the versions of TLS that may be agreed on"
+        _VERSIONS,
+        Kind("TLSv1.2 and TLSv1.3, or one of them", _versions),
+        "the versions of TLS that may be agreed on",
     )
     ssl_cipher_suites: tuple[str, ...] | str = option(
         (),
@@ -274,21 +327,42 @@ class SecurityOptions:
         "ssl_ciphers",
     )
     ssl_crl_location: str | None = option(
-        None, PATH, "file of certificates that were revoked, PEM", "ssl.crl.location", "ssl_crlfile", java=None
+        None,
+        PATH,
+        "file of certificates that were revoked, PEM",
+        "ssl.crl.location",
+        "ssl_crlfile",
+        java=None,
     )
     sasl_mechanism: str | None = option(
         None,
-        or_none(words("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _TOKENS, AWS_MSK_IAM, GSSAPI, upper=True)),
+        or_none(
+            words(
+                "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", _TOKENS, AWS_MSK_IAM, GSSAPI, upper=True
+            )
+        ),
         "how the client proves its identity; there is no default (Java's is GSSAPI, aiokafka's PLAIN)",
         "sasl.mechanisms",
     )
     sasl_username: Secret | str | None = option(
-        None, USER, "the user's name, or the delegation token's id", "sasl.username", "sasl_plain_username", java=None
+        None,
+        USER,
+        "the user's name, or the delegation token's id",
+        "sasl.username",
+        "sasl_plain_username",
+        java=None,
     )
     sasl_password: Secret | str | None = option(
-        None, SECRET, "the user's password, or the delegation token's HMAC", "sasl.password", "sasl_plain_password", java=None
+        None,
+        SECRET,
+        "the user's password, or the delegation token's HMAC",
+        "sasl.password",
+        "sasl_plain_password",
+        java=None,
     )
-    sasl_token_auth: bool = option(False, FLAG, "whether sasl_username and sasl_password are a delegation token", java=None)
+    sasl_token_auth: bool = option(
+        False, FLAG, "whether sasl_username and sasl_password are a delegation token", java=None
+    )
     sasl_oauthbearer_token_endpoint_url: str | None = option(
         None,
         or_none(Kind("https://..., http:// of this machine, file:///path, a pathlib.Path", _url)),
@@ -300,9 +374,13 @@ class SecurityOptions:
     sasl_oauthbearer_client_credentials_client_secret: Secret | str | None = option(
         None, SECRET, "the client's secret at the token endpoint", "sasl.oauthbearer.client.secret"
     )
-    sasl_oauthbearer_scope: str | None = option(None, TEXT, "the scope of the tokens; None: the endpoint decides")
+    sasl_oauthbearer_scope: str | None = option(
+        None, TEXT, "the scope of the tokens; None: the endpoint decides"
+    )
     sasl_oauthbearer_header_urlencode: bool = option(
-        False, FLAG, "whether id and secret are URL-encoded before they are joined by a colon (RFC 6749)"
+        False,
+        FLAG,
+        "whether id and secret are URL-encoded before they are joined by a colon (RFC 6749)",
     )
     https_ca_location: str | None = option(
         None,
@@ -311,7 +389,13 @@ class SecurityOptions:
         "https.ca.location",
         java=None,
     )
-    https_ca_pem: str | None = option(None, PEM, "the certificates that are trusted of the token endpoint", "https.ca.pem", java=None)
+    https_ca_pem: str | None = option(
+        None,
+        PEM,
+        "the certificates that are trusted of the token endpoint",
+        "https.ca.pem",
+        java=None,
+    )
     sasl_aws_region: str | None = option(
         None,
         matching(r"[a-z]+(-[a-z]+)+-\d+", "a region of AWS, such as eu-central-1"),
@@ -319,11 +403,17 @@ class SecurityOptions:
         java=None,
     )
     sasl_aws_profile_name: str | None = option(
-        None, matching(r"[^\r\n]+", "a name"), "the profile of AWS's configuration files; None: AWS's default credentials", java=None
+        None,
+        matching(r"[^\r\n]+", "a name"),
+        "the profile of AWS's configuration files; None: AWS's default credentials",
+        java=None,
     )
     sasl_aws_role_arn: str | None = option(
         None,
-        matching(r"arn:aws[\w-]*:iam::\d{12}:role/[\w+=,.@/-]+", "a role as arn:aws:iam::123456789012:role/NAME"),
+        matching(
+            r"arn:aws[\w-]*:iam::\d{12}:role/[\w+=,.@/-]+",
+            "a role as arn:aws:iam::123456789012:role/NAME",
+        ),
         "the IAM role that is assumed, with the default credentials",
         java=None,
     )
@@ -350,26 +440,40 @@ class SecurityOptions:
         "sasl.oauthbearer.extensions",
         java=None,
     )
-    sasl_login_refresh_window_factor: float = option(0.8, share(0.5, 1.0), "share of a token's life after which it is refreshed")
+    sasl_login_refresh_window_factor: float = option(
+        0.8, share(0.5, 1.0), "share of a token's life after which it is refreshed"
+    )
     sasl_login_refresh_window_jitter: float = option(
         0.05, share(0.0, 0.25), "largest share of a token's life that is added to that at random"
     )
     sasl_login_refresh_min_period_seconds: int = option(
-        60, number(0, 900, unit="s"), "seconds for which a token is not refreshed, unless its life is below this and the buffer together"
+        60,
+        number(0, 900, unit="s"),
+        "seconds for which a token is not refreshed, unless its life is below this and the buffer together",
     )
     sasl_login_refresh_buffer_seconds: int = option(
-        300, number(0, 3600, unit="s"), "seconds before a token's end that are left for its refresh, unless its life is too short for them"
+        300,
+        number(0, 3600, unit="s"),
+        "seconds before a token's end that are left for its refresh, unless its life is too short for them",
     )
     sasl_login_connect_timeout_ms: float | None = option(
         None,
         or_none(ms(1)),
         "time for a connection to the token endpoint; its whole answer may take this and sasl_login_read_timeout_ms together; None: 10 s",
     )
-    sasl_login_read_timeout_ms: float | None = option(None, or_none(ms(1)), "time for the answer of the token endpoint; None: 10 s")
-    sasl_login_retry_backoff_ms: float = option(100, ms(1), "pause after a token could not be had; it doubles with each failure")
-    sasl_login_retry_backoff_max_ms: float = option(10_000, ms(1), "the longest pause after a token could not be had")
+    sasl_login_read_timeout_ms: float | None = option(
+        None, or_none(ms(1)), "time for the answer of the token endpoint; None: 10 s"
+    )
+    sasl_login_retry_backoff_ms: float = option(
+        100, ms(1), "pause after a token could not be had; it doubles with each failure"
+    )
+    sasl_login_retry_backoff_max_ms: float = option(
+        10_000, ms(1), "the longest pause after a token could not be had"
+    )
     sasl_kerberos_service_name: str = option(
-        "kafka", Kind("a name", _part), "the service of the brokers' principals: `kafka` of kafka/broker-1@REALM"
+        "kafka",
+        Kind("a name", _part),
+        "the service of the brokers' principals: `kafka` of kafka/broker-1@REALM",
     )
     sasl_kerberos_domain_name: str | None = option(
         None,
@@ -402,7 +506,13 @@ _URL: Final = "sasl_oauthbearer_token_endpoint_url"
 _ID: Final = "sasl_oauthbearer_client_credentials_client_id"
 _CLIENT_SECRET: Final = "sasl_oauthbearer_client_credentials_client_secret"
 _HTTPS_CA: Final = ("https_ca_location", "https_ca_pem")
-_OF_SERVERS: Final = (_ID, _CLIENT_SECRET, "sasl_oauthbearer_scope", "sasl_oauthbearer_header_urlencode", *_HTTPS_CA)
+_OF_SERVERS: Final = (
+    _ID,
+    _CLIENT_SECRET,
+    "sasl_oauthbearer_scope",
+    "sasl_oauthbearer_header_urlencode",
+    *_HTTPS_CA,
+)
 _OF_SASL: Final = ("sasl_", "https_ca_")
 # The beginnings of options that one mechanism alone uses.
 _OF_MECHANISM: Final = {
@@ -420,8 +530,16 @@ _EXCLUDES: Final = (
 )
 # The first option does nothing without one of the others.
 _NEEDS: Final = (
-    ("ssl_key_location", ("ssl_certificate_location",), "; a file that holds both is ssl_keystore_location"),
-    ("ssl_certificate_location", ("ssl_key_location",), "; a file that holds both is ssl_keystore_location"),
+    (
+        "ssl_key_location",
+        ("ssl_certificate_location",),
+        "; a file that holds both is ssl_keystore_location",
+    ),
+    (
+        "ssl_certificate_location",
+        ("ssl_key_location",),
+        "; a file that holds both is ssl_keystore_location",
+    ),
     ("ssl_keystore_key", ("ssl_keystore_certificate_chain",), ""),
     ("ssl_keystore_certificate_chain", ("ssl_keystore_key",), ""),
     ("ssl_key_password", ("ssl_keystore_location", "ssl_keystore_key", "ssl_key_location"), ""),
@@ -430,8 +548,18 @@ _NEEDS: Final = (
 )
 # An option beside a type of store that it does not fit.
 _NOT_OF_TYPE: Final = (
-    ("ssl_keystore_password", "ssl_keystore_type", "PEM", "the password of an encrypted key is ssl_key_password"),
-    ("ssl_truststore_password", "ssl_truststore_type", "PEM", "certificates in PEM have no password"),
+    (
+        "ssl_keystore_password",
+        "ssl_keystore_type",
+        "PEM",
+        "the password of an encrypted key is ssl_key_password",
+    ),
+    (
+        "ssl_truststore_password",
+        "ssl_truststore_type",
+        "PEM",
+        "certificates in PEM have no password",
+    ),
     ("ssl_keystore_key", "ssl_keystore_type", "PKCS12", "it is PEM"),
     ("ssl_key_location", "ssl_keystore_type", "PKCS12", "it is PEM"),
     ("ssl_truststore_certificates", "ssl_truststore_type", "PKCS12", "they are PEM"),
@@ -454,15 +582,23 @@ def settle_security(config: SecurityOptions, chosen: Collection[str]) -> None:
         # aiokafka's default, which says nothing without SASL
         object.__setattr__(config, "sasl_mechanism", None)
     # options that say something
-    given = [one.name for one in fields(SecurityOptions) if getattr(config, one.name) != one.default]
-    named = f"security_protocol is {protocol}" + ("" if "security_protocol" in chosen else " by default")
+    given = [
+        one.name for one in fields(SecurityOptions) if getattr(config, one.name) != one.default
+    ]
+    named = f"security_protocol is {protocol}" + (
+        "" if "security_protocol" in chosen else " by default"
+    )
     for name in given:
         if name.startswith(_OF_SASL) and not has_sasl:
             remedy = "SASL_SSL" if has_tls else "SASL_SSL or SASL_PLAINTEXT"
-            raise ConfigError(f"{name} needs SASL, and {named}. Give security_protocol={remedy}, or leave {name} out")
+            raise ConfigError(
+                f"{name} needs SASL, and {named}. Give security_protocol={remedy}, or leave {name} out"
+            )
         if name.startswith("ssl_") and not has_tls:
             remedy = "SASL_SSL" if has_sasl else "SSL or SASL_SSL"
-            raise ConfigError(f"{name} needs TLS, and {named}. Give security_protocol={remedy}, or leave {name} out")
+            raise ConfigError(
+                f"{name} needs TLS, and {named}. Give security_protocol={remedy}, or leave {name} out"
+            )
     for first, second in _EXCLUDES:
         if first in given and second in given:
             raise ConfigError(f"{first} and {second} are both given: keep one")
@@ -482,10 +618,17 @@ def _settle_tls(config: SecurityOptions, given: Collection[str], chosen: Collect
                     f"ssl_context and {name} are both given, and the context decides alone. Load it into the context, or drop one"
                 )
         if getattr(getattr(context, "protocol", None), "name", "") == "PROTOCOL_TLS_SERVER":
-            raise ConfigError("ssl_context is a server's: make one by ssl.create_default_context(), or of ssl.PROTOCOL_TLS_CLIENT")
-        if not getattr(context, "check_hostname", True) and config.ssl_endpoint_identification_algorithm:
+            raise ConfigError(
+                "ssl_context is a server's: make one by ssl.create_default_context(), or of ssl.PROTOCOL_TLS_CLIENT"
+            )
+        if (
+            not getattr(context, "check_hostname", True)
+            and config.ssl_endpoint_identification_algorithm
+        ):
             if endpoint in chosen:
-                raise ConfigError(f"{endpoint}=https, and ssl_context has check_hostname off. Turn that on, or give {endpoint}=none")
+                raise ConfigError(
+                    f"{endpoint}=https, and ssl_context has check_hostname off. Turn that on, or give {endpoint}=none"
+                )
             object.__setattr__(config, endpoint, "")
     for name, needed, advice in _NEEDS:
         if name in given and not any(one in given for one in needed):
@@ -494,7 +637,9 @@ def _settle_tls(config: SecurityOptions, given: Collection[str], chosen: Collect
         if name in given and getattr(config, store) == kind:
             raise ConfigError(f"{name} is given, and {store}={kind}: {advice}")
     if not config.ssl_endpoint_identification_algorithm:
-        _log.warning("Host names of brokers are not checked: any holder of a certificate of a trusted CA may pose as a broker.")
+        _log.warning(
+            "Host names of brokers are not checked: any holder of a certificate of a trusted CA may pose as a broker."
+        )
 
 
 def _check_sasl(config: Any, given: Collection[str]) -> None:
@@ -509,11 +654,15 @@ def _check_sasl(config: Any, given: Collection[str]) -> None:
             # tokens of AWS are refreshed as any other
             is_shared = mechanism == AWS_MSK_IAM and name.startswith("sasl_login_")
             if mechanism != user and name.startswith(beginnings) and not is_shared:
-                raise ConfigError(f"{name} is for sasl_mechanism={user}, and sasl_mechanism={mechanism}. Leave {name} out")
+                raise ConfigError(
+                    f"{name} is for sasl_mechanism={user}, and sasl_mechanism={mechanism}. Leave {name} out"
+                )
     if mechanism in _OF_MECHANISM:
         for name in ("sasl_username", "sasl_password", "sasl_token_auth"):
             if name in given:
-                raise ConfigError(f"sasl_mechanism={mechanism} has no {name}. Leave {name} out, or choose another mechanism")
+                raise ConfigError(
+                    f"sasl_mechanism={mechanism} has no {name}. Leave {name} out, or choose another mechanism"
+                )
     if mechanism == AWS_MSK_IAM:
         _check_msk(config)
     elif mechanism == _TOKENS:
@@ -523,7 +672,11 @@ def _check_sasl(config: Any, given: Collection[str]) -> None:
     if mechanism in {"PLAIN", _TOKENS} and protocol == "SASL_PLAINTEXT":
         what, advice = ("password", ", or SCRAM") if mechanism == "PLAIN" else ("token", "")
         _log.warning(
-            "sasl_mechanism=%s with security_protocol=%s sends the %s unencrypted: use SASL_SSL%s.", mechanism, protocol, what, advice
+            "sasl_mechanism=%s with security_protocol=%s sends the %s unencrypted: use SASL_SSL%s.",
+            mechanism,
+            protocol,
+            what,
+            advice,
         )
 
 
@@ -531,17 +684,23 @@ def _check_password(config: SecurityOptions) -> None:
     mechanism = config.sasl_mechanism
     for name in ("sasl_username", "sasl_password"):
         if getattr(config, name) is None:
-            raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_username and sasl_password: {name} is not given")
+            raise ConfigError(
+                f"sasl_mechanism={mechanism} needs sasl_username and sasl_password: {name} is not given"
+            )
     if not config.sasl_password:
         raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_password, which is empty")
     if config.sasl_token_auth and mechanism == "PLAIN":
-        raise ConfigError("sasl_token_auth needs SCRAM, and sasl_mechanism=PLAIN: brokers take delegation tokens by SCRAM alone")
+        raise ConfigError(
+            "sasl_token_auth needs SCRAM, and sasl_mechanism=PLAIN: brokers take delegation tokens by SCRAM alone"
+        )
 
 
 def _check_tokens(config: SecurityOptions, given: Collection[str]) -> None:
     token, url = config.sasl_oauthbearer_token, config.sasl_oauthbearer_token_endpoint_url
     if token is None and url is None:
-        raise ConfigError(f"sasl_mechanism={_TOKENS} needs sasl_oauthbearer_token or {_URL}, which is not given")
+        raise ConfigError(
+            f"sasl_mechanism={_TOKENS} needs sasl_oauthbearer_token or {_URL}, which is not given"
+        )
     if token is not None and url is not None:
         raise ConfigError(f"sasl_oauthbearer_token and {_URL} are both given: keep one")
     if isinstance(token, Secret) and not token:
@@ -550,14 +709,23 @@ def _check_tokens(config: SecurityOptions, given: Collection[str]) -> None:
         for name in _OF_SERVERS:
             if name in given:
                 what = "which is not given" if url is None else "and that is a file"
-                raise ConfigError(f"{name} needs a token endpoint in {_URL}, {what}: leave {name} out")
+                raise ConfigError(
+                    f"{name} needs a token endpoint in {_URL}, {what}: leave {name} out"
+                )
         return
     for name in (_ID, _CLIENT_SECRET):
         if not getattr(config, name):
-            raise ConfigError(f"{_URL} needs {name}, which is {'empty' if name in given else 'not given'}")
+            raise ConfigError(
+                f"{_URL} needs {name}, which is {'empty' if name in given else 'not given'}"
+            )
     # RFC 7617: the first colon ends the id
-    if ":" in (config.sasl_oauthbearer_client_credentials_client_id or "") and not config.sasl_oauthbearer_header_urlencode:
-        raise ConfigError(f"{_ID} has a colon, which ends it in the header: give sasl_oauthbearer_header_urlencode=True")
+    if (
+        ":" in (config.sasl_oauthbearer_client_credentials_client_id or "")
+        and not config.sasl_oauthbearer_header_urlencode
+    ):
+        raise ConfigError(
+            f"{_ID} has a colon, which ends it in the header: give sasl_oauthbearer_header_urlencode=True"
+        )
     for name in _HTTPS_CA:
         if name in given and not url.startswith("https:"):
             raise ConfigError(f"{name} needs TLS, and {_URL} is http: leave {name} out")
@@ -566,9 +734,13 @@ def _check_tokens(config: SecurityOptions, given: Collection[str]) -> None:
 def _check_msk(config: Any) -> None:
     mechanism = f"sasl_mechanism={AWS_MSK_IAM}"
     if config.security_protocol != "SASL_SSL":
-        raise ConfigError(f"{mechanism} needs security_protocol=SASL_SSL: MSK has IAM with TLS alone")
+        raise ConfigError(
+            f"{mechanism} needs security_protocol=SASL_SSL: MSK has IAM with TLS alone"
+        )
     if config.sasl_aws_profile_name is not None and config.sasl_aws_role_arn is not None:
-        raise ConfigError("sasl_aws_profile_name and sasl_aws_role_arn are both given: keep one. A profile may name a role itself")
+        raise ConfigError(
+            "sasl_aws_profile_name and sasl_aws_role_arn are both given: keep one. A profile may name a role itself"
+        )
     if config.sasl_aws_role_session_name is not None and config.sasl_aws_role_arn is None:
         raise ConfigError("sasl_aws_role_session_name needs sasl_aws_role_arn, which is not given")
     if config.sasl_aws_region is None:
@@ -578,7 +750,9 @@ def _check_msk(config: Any) -> None:
                 f"{mechanism} needs sasl_aws_region: no name in bootstrap_servers={','.join(config.bootstrap_servers)} has a region of AWS"
             )
         if len(regions) > 1:
-            raise ConfigError(f"bootstrap_servers has brokers in {' and '.join(regions)}: give those of one cluster, or sasl_aws_region")
+            raise ConfigError(
+                f"bootstrap_servers has brokers in {' and '.join(regions)}: give those of one cluster, or sasl_aws_region"
+            )
 
 
 def regions_of(addresses: Iterable[str]) -> list[str]:
@@ -612,7 +786,9 @@ def type_of(option: str, path: str, given: str | None) -> str:
         with Path(path).open("rb") as file:
             first = file.read(4)
     except OSError as error:
-        raise ConfigError(f"{option}={path} cannot be read: {error.strerror or type(error).__name__}") from None
+        raise ConfigError(
+            f"{option}={path} cannot be read: {error.strerror or type(error).__name__}"
+        ) from None
     if first in _JKS:
         stem = Path(path).with_suffix("")
         raise ConfigError(
@@ -622,5 +798,7 @@ def type_of(option: str, path: str, given: str | None) -> str:
         )
     kind = "PKCS12" if first[:2] in _DER else "PEM"
     if given is not None and given != kind:
-        raise ConfigError(f"{option}={path} is no {given} file: its first bytes are those of {kind if kind == 'PKCS12' else 'a text'}")
+        raise ConfigError(
+            f"{option}={path} is no {given} file: its first bytes are those of {kind if kind == 'PKCS12' else 'a text'}"
+        )
     return kind

@@ -124,7 +124,11 @@ class Availability:
 
         The cost is proportional to the late brokers and to the changes.
         """
-        for node_id in [node_id for node_id, behind in self._late.items() if not _waiting(node_id, ready, behind)]:
+        for node_id in [
+            node_id
+            for node_id, behind in self._late.items()
+            if not _waiting(node_id, ready, behind)
+        ]:
             self.drained(node_id)
         while self._blocked:
             node_id, (since, behind) = next(iter(self._blocked.items()))
@@ -160,10 +164,14 @@ class Availability:
         is_near = self._is_near
         if is_near is None:
             return usable
-        return tuple(partition for partition in usable if is_near(queues[partition].leader)) or usable
+        return (
+            tuple(partition for partition in usable if is_near(queues[partition].leader)) or usable
+        )
 
 
-def _waiting(node_id: int, ready: Mapping[int, Collection[PartitionQueue]], behind: PartitionQueue | None) -> Collection[PartitionQueue]:
+def _waiting(
+    node_id: int, ready: Mapping[int, Collection[PartitionQueue]], behind: PartitionQueue | None
+) -> Collection[PartitionQueue]:
     """Return the partitions with a batch that waits for a broker.
 
     They are the ready partitions, or else `behind`, if a batch of it waits for its in-flight batches.

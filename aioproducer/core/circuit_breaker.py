@@ -43,7 +43,9 @@ _COUNTED: Final = _LEADER | _REPLICA | _TIMEOUT
 
 def counts(error: Exception) -> bool:
     """Return whether an attempt that ended with `error` counts as a failure of its partition."""
-    return isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.name in _COUNTED)
+    return isinstance(error, TransportError) or (
+        isinstance(error, BrokerError) and error.name in _COUNTED
+    )
 
 
 class PartitionCircuit:
@@ -125,14 +127,18 @@ class FailureRateCircuitBreaker:
         """Return True: this breaker holds batches back only by muting."""
         return True
 
-    def on_complete(self, context: ProducerStatusContext, partition: TopicPartition, error: Exception | None) -> bool:
+    def on_complete(
+        self, context: ProducerStatusContext, partition: TopicPartition, error: Exception | None
+    ) -> bool:
         """Count the records of an attempt. Mute the partition if its failure rate is too high, and return whether it was muted."""
         if (error is not None and not counts(error)) or self._manager.is_muted(partition):
             return False
         if error is not None and self._mutes_full and context.in_flight_requests[context.node_id]:
             self._manager.mute(context.node_id)
             return True
-        total, failed = self._count(context.now, partition, context.records, is_failure=error is not None)
+        total, failed = self._count(
+            context.now, partition, context.records, is_failure=error is not None
+        )
         if error is None or total < self._least or failed * 100 < self._percentage * total:
             return False
         self._now.pop(partition, None)
@@ -140,7 +146,9 @@ class FailureRateCircuitBreaker:
         self._manager.mute(partition)
         return True
 
-    def _count(self, now: float, partition: TopicPartition, records: int, *, is_failure: bool) -> tuple[int, int]:
+    def _count(
+        self, now: float, partition: TopicPartition, records: int, *, is_failure: bool
+    ) -> tuple[int, int]:
         """Add `records` and return the recent records of a partition and the failed ones among them."""
         if now - self._since >= self._window:
             self._before = self._now if now - self._since < 2 * self._window else {}

@@ -184,7 +184,9 @@ def _waits_for_partial(state: DrainState) -> bool:
     """Return whether partial batches still wait in this burst."""
     if state.goes_on:
         return False
-    return state.now - state.partial_at < min(state.open_batches * _SECONDS_AN_OPEN_BATCH, _MAX_SECONDS_WITHOUT_PARTIAL)
+    return state.now - state.partial_at < min(
+        state.open_batches * _SECONDS_AN_OPEN_BATCH, _MAX_SECONDS_WITHOUT_PARTIAL
+    )
 
 
 def _always(_in_flight: int) -> bool:
@@ -229,7 +231,12 @@ def _next_iteration(_is_in_scheduled_burst: bool) -> Fill:
 _NONE, _TIME, _LOAD = (frozenset({linger}) for linger in Linger)
 
 RULES: Final[Sequence[Rule]] = (
-    Rule("linger", _TIME, "linger_ms: a partial batch waits that long for more records", holds=_always),
+    Rule(
+        "linger",
+        _TIME,
+        "linger_ms: a partial batch waits that long for more records",
+        holds=_always,
+    ),
     Rule(
         "load",
         _LOAD,
@@ -309,7 +316,9 @@ class DrainPolicy:
         self._frees = any(rule.frees for rule in rules)
         self._drain = [rule.drain for rule in rules if rule.drain is not None]
         self._answer = [rule.answer for rule in rules if rule.answer is not None]
-        in_a_burst = min((rule.most for rule in rules if rule.most is not None), default=MAX_BATCHES)
+        in_a_burst = min(
+            (rule.most for rule in rules if rule.most is not None), default=MAX_BATCHES
+        )
         self.max_batches: tuple[int, int] = (MAX_BATCHES, in_a_burst)
         self.has_holds: bool = bool(self._holds)
         self.is_by_budget: bool = _full_interval in self._drain
@@ -322,7 +331,9 @@ class DrainPolicy:
             in_flight: batches of its partition that are in flight.
             memory_is_short: whether sends wait for memory, or the producer closes.
         """
-        return not (memory_is_short and self._frees) and any(holds(in_flight) for holds in self._holds)
+        return not (memory_is_short and self._frees) and any(
+            holds(in_flight) for holds in self._holds
+        )
 
     def drain(self, state: DrainState) -> Fill:
         """Return how full a batch must be to leave in the drain of an event-loop iteration, in a burst.

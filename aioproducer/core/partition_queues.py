@@ -122,7 +122,9 @@ class PartitionQueues:
         if leader == queue.leader and epoch <= queue.epoch:
             return
         self.ready.remove(queue)
-        queue.one_at_a_time |= leader != queue.leader and (queue.in_flight > 0 or queue.numbers is not None)
+        queue.one_at_a_time |= leader != queue.leader and (
+            queue.in_flight > 0 or queue.numbers is not None
+        )
         is_another = leader not in (queue.leader, NO_LEADER)
         queue.leader = leader
         if leader < 0:
@@ -146,9 +148,13 @@ class PartitionQueues:
 
     # Appending
 
-    def open(self, queue: PartitionQueue, open_batch: Any, result: Any, *, now: float) -> ProducerBatch:
+    def open(
+        self, queue: PartitionQueue, open_batch: Any, result: Any, *, now: float
+    ) -> ProducerBatch:
         """Open a batch that has its first record, and return it. It can be drained at once, or after `linger`."""
-        batch = ProducerBatch(queue, self._number, open_batch, result, expires_at=now + self._lifetime)
+        batch = ProducerBatch(
+            queue, self._number, open_batch, result, expires_at=now + self._lifetime
+        )
         if queue.current is not None:
             # A send within this send has opened it: rule 9.
             self.close(queue)
@@ -207,7 +213,11 @@ class PartitionQueues:
             return batch
         state = NEXT[batch.state, _CLOSE]
         # By assignments alone, and the call that puts it in its place last: rule 8.
-        batch.payload, batch.base_timestamp, batch.max_timestamp = payload, base_timestamp, max_timestamp
+        batch.payload, batch.base_timestamp, batch.max_timestamp = (
+            payload,
+            base_timestamp,
+            max_timestamp,
+        )
         batch.count = records.count
         batch.raw_size = size
         batch.open = None
@@ -245,7 +255,12 @@ class PartitionQueues:
     def watch(self, queue: PartitionQueue, now: float) -> None:
         """Report the leader as blocked if the partition has batches that wait for its in-flight batches."""
         has_more = queue.closed or queue.current is not None
-        if has_more and queue.in_flight and not queue.is_muted and queue not in self.ready.get(queue.leader, ()):
+        if (
+            has_more
+            and queue.in_flight
+            and not queue.is_muted
+            and queue not in self.ready.get(queue.leader, ())
+        ):
             self.availability.blocked(queue.leader, now, queue)
 
     def watch_drained(self, node_id: int, batches: Iterable[ProducerBatch], now: float) -> None:
@@ -282,7 +297,9 @@ class PartitionQueues:
         """
         self.ready.memory_is_short = True
         for queue in self.open_queues():
-            if not queue.closed and (queue.is_sendable or self.policy.waits(queue.in_flight, memory_is_short=False)):
+            if not queue.closed and (
+                queue.is_sendable or self.policy.waits(queue.in_flight, memory_is_short=False)
+            ):
                 self.close(queue)
 
     def linger_again(self) -> None:
@@ -352,7 +369,9 @@ class PartitionQueues:
         The partition is offered again when its batches in flight on another connection have ended, or when its other condition is met.
         """
         is_elsewhere = bool(queue.in_flight) and queue.connection is not connection
-        return is_elsewhere or (self.idempotence.granted is not None and not self.ready.may_be_drained(queue))
+        return is_elsewhere or (
+            self.idempotence.granted is not None and not self.ready.may_be_drained(queue)
+        )
 
     def _is_left_out(self, batch: ProducerBatch, ask: Callable[[ProducerBatch], float]) -> bool:
         """Return whether a batch that could be drained is held back for now."""
@@ -453,17 +472,30 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
     def may_be_drained(self, queue: PartitionQueue) -> bool:
         """Return whether a partition has a batch that may be drained now, over the connection of its in-flight batches."""
         closed, granted = queue.closed, self._idempotence.granted
-        if not closed and (queue.current is None or (self._policy.has_holds and self._waits(queue))):
+        if not closed and (
+            queue.current is None or (self._policy.has_holds and self._waits(queue))
+        ):
             return False
-        if queue.retry_at or queue.is_held or queue.is_muted or (queue.one_at_a_time and queue.in_flight):
+        if (
+            queue.retry_at
+            or queue.is_held
+            or queue.is_muted
+            or (queue.one_at_a_time and queue.in_flight)
+        ):
             return False
         if granted is None:
             return True
         numbers = queue.numbers
-        return granted != NO_IDENTITY if numbers is None else numbers.admits(granted, closed, queue.in_flight)
+        return (
+            granted != NO_IDENTITY
+            if numbers is None
+            else numbers.admits(granted, closed, queue.in_flight)
+        )
 
     def _waits(self, queue: PartitionQueue) -> bool:
-        return not queue.is_sendable and self._policy.waits(queue.in_flight, memory_is_short=self.memory_is_short)
+        return not queue.is_sendable and self._policy.waits(
+            queue.in_flight, memory_is_short=self.memory_is_short
+        )
 
     def offer(self, queue: PartitionQueue) -> bool:
         """Add a partition if it may be drained. Returns whether it is ready.

@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import ProducerBatch
 
-__all__ = ["NUMBERS", "TOO_LARGE", "Action", "Standing", "Verdict", "append_time", "fate", "judge", "standing"]
+__all__ = [
+    "NUMBERS",
+    "TOO_LARGE",
+    "Action",
+    "Standing",
+    "Verdict",
+    "append_time",
+    "fate",
+    "judge",
+    "standing",
+]
 
 
 class Action(enum.Enum):
@@ -60,10 +70,19 @@ class Verdict(NamedTuple):
 
 
 # Errors that a broker may return after it appended the batch.
-_AFTER_APPEND: Final = frozenset({"REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "UNKNOWN_SERVER_ERROR", "KAFKA_STORAGE_ERROR"})
+_AFTER_APPEND: Final = frozenset(
+    {
+        "REQUEST_TIMED_OUT",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "UNKNOWN_SERVER_ERROR",
+        "KAFKA_STORAGE_ERROR",
+    }
+)
 # Errors of a leader that appended the batch and was replaced while it waited for its followers. They come with the offset of that
 # append (DelayedProduce).
-_AFTER_APPEND_WITH_OFFSET: Final = frozenset({"NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION"})
+_AFTER_APPEND_WITH_OFFSET: Final = frozenset(
+    {"NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION"}
+)
 # Errors that a batch with fewer records may avoid.
 TOO_LARGE: Final = frozenset({"MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 # Errors with which a broker names the records that it refuses (KIP-467).

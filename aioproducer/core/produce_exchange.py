@@ -100,10 +100,14 @@ def asked(batches: Iterable[ProducerBatch], version: int) -> Asked:
     return {(batch.queue.topic, batch.queue.partition): batch for batch in batches}
 
 
-def encode(batches: Asked, version: int, acks: Acks, timeout_ms: int, transactional_id: str | None = None) -> list[Buffer]:
+def encode(
+    batches: Asked, version: int, acks: Acks, timeout_ms: int, transactional_id: str | None = None
+) -> list[Buffer]:
     """Encode one Produce request of `batches`. Returns its buffers."""
     if version < FIRST_FLEXIBLE:
-        return codec("Produce.request", version).encode(_message(batches.values(), acks, timeout_ms, transactional_id))
+        return codec("Produce.request", version).encode(
+            _message(batches.values(), acks, timeout_ms, transactional_id)
+        )
     topics: dict[str | bytes, list[tuple[int, bytes, Buffer]]] = {}
     for (topic, partition), batch in batches.items():
         header, payload = batch.header, batch.payload
@@ -116,21 +120,32 @@ def encode(batches: Asked, version: int, acks: Acks, timeout_ms: int, transactio
     return encode_topics(version, acks, timeout_ms, transactional_id, topics)
 
 
-def _message(batches: Iterable[ProducerBatch], acks: Acks, timeout_ms: int, transactional_id: str | None) -> Any:
+def _message(
+    batches: Iterable[ProducerBatch], acks: Acks, timeout_ms: int, transactional_id: str | None
+) -> Any:
     partition_of = message_type("Produce.request.topics.partitions")
     topics: dict[str, Any] = {}
     for batch in batches:
         queue = batch.queue
         topic = topics.get(queue.topic)
         if topic is None:
-            topic = message_type("Produce.request.topics")(name=queue.topic, topic_id=queue.routing.topic_id, partitions=[])
+            topic = message_type("Produce.request.topics")(
+                name=queue.topic, topic_id=queue.routing.topic_id, partitions=[]
+            )
             topics[queue.topic] = topic
         topic.partitions.append(partition_of(queue.partition, (batch.header, batch.payload)))
     make = message_type("Produce.request")
-    return make(transactional_id=transactional_id, acks=int(acks), timeout_ms=timeout_ms, topics=list(topics.values()))
+    return make(
+        transactional_id=transactional_id,
+        acks=int(acks),
+        timeout_ms=timeout_ms,
+        topics=list(topics.values()),
+    )
 
 
-def read_usual(batches: Asked, version: int, frame: bytes, offset: int) -> dict[ProducerBatch, PartitionResponse] | None:
+def read_usual(
+    batches: Asked, version: int, frame: bytes, offset: int
+) -> dict[ProducerBatch, PartitionResponse] | None:
     """Read an answer that acknowledges exactly these batches and has nothing else. Returns None for any other answer, for `read`.
 
     The answer begins at `offset` of the frame.
@@ -161,12 +176,18 @@ def read(batches: Asked, answer: Any) -> dict[ProducerBatch, PartitionResponse]:
         elif partition.error_code:
             responses[batch] = _refusal(partition, batch.count)
         else:
-            responses[batch] = PartitionResponse(None, partition.base_offset, partition.log_append_time_ms)
+            responses[batch] = PartitionResponse(
+                None, partition.base_offset, partition.log_append_time_ms
+            )
     if strangers:
-        _log.warning("A broker answered for %s that nothing was sent to", counted(strangers, "partition"))
+        _log.warning(
+            "A broker answered for %s that nothing was sent to", counted(strangers, "partition")
+        )
     for batch, outcome in responses.items():
         if outcome is _LEFT_OUT:
-            responses[batch] = PartitionResponse(ProtocolError(f"the answer left out {batch.queue.topic}-{batch.queue.partition}"))
+            responses[batch] = PartitionResponse(
+                ProtocolError(f"the answer left out {batch.queue.topic}-{batch.queue.partition}")
+            )
     return responses
 
 
@@ -203,7 +224,13 @@ def hints(batches: Asked, answer: Any) -> dict[ProducerBatch, LeaderHint]:
         leader = partition.current_leader
         if leader.leader_id >= 0 and leader.leader_epoch >= 0 and place in batches:
             batch = batches[place]
-            found[batch] = LeaderHint(batch.queue.topic, place[1], leader.leader_id, leader.leader_epoch, answer.node_endpoints)
+            found[batch] = LeaderHint(
+                batch.queue.topic,
+                place[1],
+                leader.leader_id,
+                leader.leader_epoch,
+                answer.node_endpoints,
+            )
     return found
 
 
@@ -218,7 +245,14 @@ _NAMES: Final = ("model topic", "another topic")
 _IDS: Final = (b"a model topic id", b"another topic id")
 _RECORDS: Final = (b"some records", b"other records", b"more records")
 _NUMBERS: Final = tuple(
-    (0x1BAD_CAF0 + at, 0, 0x0123_4567_89AB_CDE0 + at, 0x1357_9BDF_0246_8AC0 + at, 0x2468_ACE0_1357_9BD0 + at) for at in range(3)
+    (
+        0x1BAD_CAF0 + at,
+        0,
+        0x0123_4567_89AB_CDE0 + at,
+        0x1357_9BDF_0246_8AC0 + at,
+        0x2468_ACE0_1357_9BD0 + at,
+    )
+    for at in range(3)
 )
 # Bytes of a count in the model.
 _COUNTED: Final = 1
@@ -250,7 +284,9 @@ def encode_topics(
         topics: the partitions by topic name, or by topic id from version 13 on. A partition is its number, and its batch's header and
             payload.
     """
-    begin, partition_end, topic_end, end = _prepared_request(version, acks, timeout_ms, transactional_id)
+    begin, partition_end, topic_end, end = _prepared_request(
+        version, acks, timeout_ms, transactional_id
+    )
     buffers: list[Buffer] = []
     small: list[Buffer] = [begin, uvarint(len(topics) + 1)]
     for topic, partitions in topics.items():
@@ -281,16 +317,27 @@ def read_acknowledged(version: int, frame: bytes, offset: int) -> list[Acknowled
     try:
         count, at = read_uvarint(frame, offset)
         for _ in range(count - 1):
-            topic, at = (frame[at : at + _ID_SIZE], at + _ID_SIZE) if has_ids else _read_name(frame, at)
+            topic, at = (
+                (frame[at : at + _ID_SIZE], at + _ID_SIZE) if has_ids else _read_name(frame, at)
+            )
             partitions, at = read_uvarint(frame, at)
             stop = at + (partitions - 1) * layout.size
             if not partitions or not frame.startswith(topic_end, stop):
                 return None
-            for index, error, base_offset, appended_ms, _, rest in layout.iter_unpack(frame[at:stop]):
+            for index, error, base_offset, appended_ms, _, rest in layout.iter_unpack(
+                frame[at:stop]
+            ):
                 if error or rest != partition_end:
                     return None
                 # The class's own __new__ is a Python function, and three times slower.
-                told.append(((topic, index), _new_tuple(PartitionResponse, (None, base_offset, appended_ms, _NONE_REFUSED))))
+                told.append(
+                    (
+                        (topic, index),
+                        _new_tuple(
+                            PartitionResponse, (None, base_offset, appended_ms, _NONE_REFUSED)
+                        ),
+                    )
+                )
             at = stop + len(topic_end)
     # the schema's codec raises the error for such an answer
     except (IndexError, UnicodeDecodeError, ProtocolError):
@@ -326,14 +373,25 @@ def _encoded_name(topic: str) -> bytes:
 
 # one entry for each producer, because each transactional producer has an id of its own
 @lru_cache(maxsize=1024)
-def _prepared_request(version: int, acks: int, timeout_ms: int, transactional_id: str | None) -> _Bytes:
+def _prepared_request(
+    version: int, acks: int, timeout_ms: int, transactional_id: str | None
+) -> _Bytes:
     partitions = [
         message("Produce.request.topics.partitions", index=numbers[0], records=records)
         for numbers, records in zip(_NUMBERS, _RECORDS, strict=True)
     ]
     topics = _topics("Produce.request.topics", partitions)
-    model = message("Produce.request", transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topics=topics)
-    differing = [_pack_index(numbers[0]) + uvarint(len(records) + 1) + records for numbers, records in zip(_NUMBERS, _RECORDS, strict=True)]
+    model = message(
+        "Produce.request",
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topics=topics,
+    )
+    differing = [
+        _pack_index(numbers[0]) + uvarint(len(records) + 1) + records
+        for numbers, records in zip(_NUMBERS, _RECORDS, strict=True)
+    ]
     return _cut(b"".join(codec("Produce.request", version).encode(model)), version, differing)
 
 
@@ -341,7 +399,10 @@ def _prepared_request(version: int, acks: int, timeout_ms: int, transactional_id
 def _prepared_answer(version: int) -> tuple[_Bytes, struct.Struct]:
     """Return the constant bytes of an answer, and the layout of one partition with the constant bytes after it."""
     names = ("index", "error_code", "base_offset", "log_append_time_ms", "log_start_offset")
-    partitions = [message("Produce.response.topics.partitions", **dict(zip(names, numbers, strict=True))) for numbers in _NUMBERS]
+    partitions = [
+        message("Produce.response.topics.partitions", **dict(zip(names, numbers, strict=True)))
+        for numbers in _NUMBERS
+    ]
     model = message("Produce.response", topics=_topics("Produce.response.topics", partitions))
     differing = [struct.pack(_PARTITION, *numbers) for numbers in _NUMBERS]
     cut = _cut(b"".join(codec("Produce.response", version).encode(model)), version, differing)
@@ -351,7 +412,9 @@ def _prepared_answer(version: int) -> tuple[_Bytes, struct.Struct]:
 def _topics(name: str, partitions: list[Any]) -> list[Any]:
     """Return the topics of a model: the first has two partitions, the second has one."""
     parts = (partitions[:2], partitions[2:])
-    return [message(name, name=_NAMES[at], topic_id=_IDS[at], partitions=parts[at]) for at in range(2)]
+    return [
+        message(name, name=_NAMES[at], topic_id=_IDS[at], partitions=parts[at]) for at in range(2)
+    ]
 
 
 def _cut(model: bytes, version: int, differing: Sequence[bytes]) -> _Bytes:

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 
-__all__ = ["NEXT", "NO_EPOCH", "Event", "InvalidTransition", "PartitionQueue", "ProducerBatch", "State", "TopicState"]
+__all__ = [
+    "NEXT",
+    "NO_EPOCH",
+    "Event",
+    "InvalidTransition",
+    "PartitionQueue",
+    "ProducerBatch",
+    "State",
+    "TopicState",
+]
 
 
 # The states of a batch and the transitions between them are Kafka's (seeds/003).
@@ -156,7 +165,14 @@ class ProducerBatch:
     )
 
     def __init__(
-        self, queue: PartitionQueue, number: int, open_batch: OpenBatch | None, result: Any, *, expires_at: float, credit: int = 0
+        self,
+        queue: PartitionQueue,
+        number: int,
+        open_batch: OpenBatch | None,
+        result: Any,
+        *,
+        expires_at: float,
+        credit: int = 0,
     ) -> None:
         self.queue: PartitionQueue = queue
         self.number: int = number
@@ -309,7 +325,16 @@ class TopicState:
         is_narrow: a broker refused a batch of it as too large: no batch exceeds `batch_size` from then on.
     """
 
-    __slots__ = ("is_narrow", "queues", "share", "stamps_time", "sticky", "topic", "topic_id", "used_at")
+    __slots__ = (
+        "is_narrow",
+        "queues",
+        "share",
+        "stamps_time",
+        "sticky",
+        "topic",
+        "topic_id",
+        "used_at",
+    )
 
     def __init__(self, topic: str, topic_id: bytes) -> None:
         self.topic: str = topic

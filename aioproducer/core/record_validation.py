@@ -50,7 +50,9 @@ def check_topic(topic: object) -> str:
         # The name is kept, and compared with other topics: a subclass might compare differently.
         topic = str.__str__(topic)
     if not isinstance(topic, str) or not topic:
-        raise UsageError(f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}")
+        raise UsageError(
+            f"a topic is a non-empty string, not {type(topic).__name__ if not isinstance(topic, str) else repr(topic)}"
+        )
     # Brokers allow less. A name that no request can carry would fail the request of the other topics, too.
     if not topic.isascii() or len(topic) > _MAX_NAME:
         size = len(topic.encode(errors="surrogatepass"))
@@ -66,22 +68,37 @@ def check_partition(topic: str, partition: object) -> int | None:
     number = exact_int(partition)
     # No topic has a larger one, so the record would wait for it in vain.
     if number is None or not 0 <= number <= _LAST_PARTITION:
-        raise UsageError(f"partition={shown(partition)} for {topic!r}: it is a number from 0 on, less than 2**31, or None")
+        raise UsageError(
+            f"partition={shown(partition)} for {topic!r}: it is a number from 0 on, less than 2**31, or None"
+        )
     return number
 
 
-def check_columns(config: ProducerConfig, topic: str, *, partition: int | None, partitions: object, headers: object) -> None:
+def check_columns(
+    config: ProducerConfig,
+    topic: str,
+    *,
+    partition: int | None,
+    partitions: object,
+    headers: object,
+) -> None:
     """Raise UsageError if there is a partition of all rows and a column of them, or headers that the record format does not have."""
     if partition is not None and partitions is not None:
-        raise UsageError(f"partition={partition} for {topic!r} is the partition of all rows, and partitions are a column: give one of them")
+        raise UsageError(
+            f"partition={partition} for {topic!r} is the partition of all rows, and partitions are a column: give one of them"
+        )
     if headers is not None:
         _check_format(config)
 
 
 def check_records(records: object) -> None:
     """Raise UsageError unless the argument of `send_many` is an iterable of records."""
-    if not isinstance(records, Iterable) or isinstance(records, (str, bytes, bytearray, memoryview, Mapping, Record)):
-        raise UsageError(f"records are an iterable of values or of Record, not {type(records).__name__}")
+    if not isinstance(records, Iterable) or isinstance(
+        records, (str, bytes, bytearray, memoryview, Mapping, Record)
+    ):
+        raise UsageError(
+            f"records are an iterable of values or of Record, not {type(records).__name__}"
+        )
 
 
 def header_pairs(headers: Any) -> Any:
@@ -90,8 +107,12 @@ def header_pairs(headers: Any) -> Any:
     if not isinstance(pairs, Sequence):
         return headers
     try:
-        if any(isinstance(value, str) for _, value in pairs) and not any(isinstance(pair, str) for pair in pairs):
-            return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+        if any(isinstance(value, str) for _, value in pairs) and not any(
+            isinstance(pair, str) for pair in pairs
+        ):
+            return tuple(
+                (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
+            )
     # A member is no pair, or text that UTF-8 does not have; or a sequence of the caller's class raises.
     except USER_FAILURES:
         return headers
@@ -101,7 +122,9 @@ def header_pairs(headers: Any) -> Any:
 def _check_format(config: ProducerConfig) -> None:
     """Raise UsageError unless the record format of this producer has headers."""
     if config.message_format_max < 2:
-        raise UsageError(f"headers need record format 2, and message_format_max={config.message_format_max}. Raise it, or send none.")
+        raise UsageError(
+            f"headers need record format 2, and message_format_max={config.message_format_max}. Raise it, or send none."
+        )
 
 
 class Unencoded(NamedTuple):
@@ -127,7 +150,9 @@ class RecordValidation(Generic[T]):
         encodings: how keys and values become bytes by the options.
     """
 
-    def __init__(self, config: ProducerConfig, make: Callable[..., T], call: Callable[..., Any]) -> None:
+    def __init__(
+        self, config: ProducerConfig, make: Callable[..., T], call: Callable[..., Any]
+    ) -> None:
         self._config = config
         self._make = make
         self._call = call
@@ -135,7 +160,14 @@ class RecordValidation(Generic[T]):
         self._is_plain = self.encodings.is_plain
 
     def record(
-        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None = None,
     ) -> T:
         """Return the record that `make` makes of the validated arguments.
 
@@ -157,13 +189,33 @@ class RecordValidation(Generic[T]):
             if headers:
                 headers = header_pairs(headers)
             if not encoding.is_current():
-                record = self._make(topic, value=None, key=None, partition=partition, timestamp_ms=timestamp_ms, headers=NO_HEADERS, size=0)
-                record.unencoded = Unencoded(encoding, partial(self._encoded, topic, value, key, headers, encoding))  # type: ignore[attr-defined]
+                record = self._make(
+                    topic,
+                    value=None,
+                    key=None,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    headers=NO_HEADERS,
+                    size=0,
+                )
+                record.unencoded = Unencoded(
+                    encoding, partial(self._encoded, topic, value, key, headers, encoding)
+                )  # type: ignore[attr-defined]
                 return record
         value, key, encoded, size = self._encoded(topic, value, key, headers, encoding)
-        return self._make(topic, value=value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=encoded, size=size)
+        return self._make(
+            topic,
+            value=value,
+            key=key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=encoded,
+            size=size,
+        )
 
-    def _encoded(self, topic: str, value: Any, key: Any, headers: Any, encoding: Encoding) -> tuple[bytes | None, bytes | None, bytes, int]:
+    def _encoded(
+        self, topic: str, value: Any, key: Any, headers: Any, encoding: Encoding
+    ) -> tuple[bytes | None, bytes | None, bytes, int]:
         """Return the bytes of value, key and headers, and the most bytes that the record takes in a batch."""
         try:
             if encoding is not BYTES:

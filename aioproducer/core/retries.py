@@ -51,12 +51,23 @@ def over(
     if error is None:
         batch.error = None
         return judge(None)
-    verdict = judge(error, stands=standing(batch), transactional=transactional, records=batch.count, named=named, appended=appended)
+    verdict = judge(
+        error,
+        stands=standing(batch),
+        transactional=transactional,
+        records=batch.count,
+        named=named,
+        appended=appended,
+    )
     batch.error = error
     batch.may_be_written |= verdict.uncertain
     batch.spared += verdict.action is Action.AWAIT
     is_last = now >= batch.expires_at or (verdict.action in AGAIN and failures(batch) > retries)
-    return verdict._replace(action=Action.FAIL) if is_last and verdict.action is not Action.COMPLETE else verdict
+    return (
+        verdict._replace(action=Action.FAIL)
+        if is_last and verdict.action is not Action.COMPLETE
+        else verdict
+    )
 
 
 def failures(batch: ProducerBatch) -> int:
@@ -147,7 +158,11 @@ class ProduceAttempts:
             numbers.lose(batch, is_fenced=action is Action.NEW_ID)
             self._ready.check(batch.queue)
         # Only if the producer has no other id already.
-        if action is Action.NEW_ID and numbers is not None and numbers.granted == self._idempotence.granted:
+        if (
+            action is Action.NEW_ID
+            and numbers is not None
+            and numbers.granted == self._idempotence.granted
+        ):
             self._idempotence.lose_identity()
         self.requeue(batch, retry_at)
 
@@ -166,7 +181,9 @@ class ProduceAttempts:
         else:
             self._ready.offer(queue)
 
-    def split(self, batch: ProducerBatch, pieces: Sequence[tuple[Piece, Any]]) -> list[ProducerBatch]:
+    def split(
+        self, batch: ProducerBatch, pieces: Sequence[tuple[Piece, Any]]
+    ) -> list[ProducerBatch]:
         """Replace a refused batch by smaller ones and return them.
 
         `pieces` has the pieces with their results. The parts are in front of all later batches (BAT-03).

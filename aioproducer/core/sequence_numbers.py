@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
     from aioproducer.errors import KafkaError
 
-__all__ = ["LAST_EPOCH", "NO_IDENTITY", "UNNUMBERED", "WINDOW", "Idempotence", "Past", "ProducerIdAndEpoch", "SequenceNumbers"]
+__all__ = [
+    "LAST_EPOCH",
+    "NO_IDENTITY",
+    "UNNUMBERED",
+    "WINDOW",
+    "Idempotence",
+    "Past",
+    "ProducerIdAndEpoch",
+    "SequenceNumbers",
+]
 
 # Batches of a producer that a broker remembers for each partition.
 WINDOW: Final = 5
@@ -86,7 +95,17 @@ class SequenceNumbers:
         strays: whether such a batch may still be written; until the log has a batch of a later epoch.
     """
 
-    __slots__ = ("acked", "gap", "granted", "identity", "lost", "next", "outstanding", "renews", "strays")
+    __slots__ = (
+        "acked",
+        "gap",
+        "granted",
+        "identity",
+        "lost",
+        "next",
+        "outstanding",
+        "renews",
+        "strays",
+    )
 
     def __init__(self, *, renews: bool = True, past: Past | None = None) -> None:
         self.renews: bool = renews
@@ -104,7 +123,9 @@ class SequenceNumbers:
 
     # Before a batch is sent
 
-    def admits(self, granted: ProducerIdAndEpoch, closed: Sequence[ProducerBatch], in_flight: int) -> bool:
+    def admits(
+        self, granted: ProducerIdAndEpoch, closed: Sequence[ProducerBatch], in_flight: int
+    ) -> bool:
         """Return whether the next batch of the partition may be sent now.
 
         Args:
@@ -140,7 +161,11 @@ class SequenceNumbers:
 
     def _is_due(self, granted: ProducerIdAndEpoch) -> bool:
         # Mostly it is the same object: to compare two tuples takes longer.
-        return self.lost >= 0 or self.gap >= 0 or (granted is not self.granted and granted != self.granted)
+        return (
+            self.lost >= 0
+            or self.gap >= 0
+            or (granted is not self.granted and granted != self.granted)
+        )
 
     def _can_renew(self, granted: ProducerIdAndEpoch) -> bool:
         if granted == NO_IDENTITY:
@@ -269,11 +294,19 @@ class SequenceNumbers:
         if not self.renews or self.identity == NO_IDENTITY:
             return before
         if before is not None and before.granted == self.granted:
-            return Past(self.granted, max(before.identity, self.identity), before.strays or self.strays)
-        return before if before is not None and self.granted != granted else Past(self.granted, self.identity, self.strays)
+            return Past(
+                self.granted, max(before.identity, self.identity), before.strays or self.strays
+            )
+        return (
+            before
+            if before is not None and self.granted != granted
+            else Past(self.granted, self.identity, self.strays)
+        )
 
     def _is_ours(self, batch: ProducerBatch) -> bool:
-        return batch.sequence >= 0 and (batch.identity is self.identity or batch.identity == self.identity)
+        return batch.sequence >= 0 and (
+            batch.identity is self.identity or batch.identity == self.identity
+        )
 
     def _remove(self, batch: ProducerBatch) -> None:
         # The common case.
@@ -288,7 +321,9 @@ class SequenceNumbers:
             self.next, self.lost = self.lost, _NOTHING
 
     def __repr__(self) -> str:
-        numbers = ", ".join(f"{name} {getattr(self, name)}" for name in ("next", "acked", "lost", "gap"))
+        numbers = ", ".join(
+            f"{name} {getattr(self, name)}" for name in ("next", "acked", "lost", "gap")
+        )
         return f"<SequenceNumbers {self.identity.producer_id}/{self.identity.epoch}: {numbers}, {len(self.outstanding)} outstanding>"
 
 
@@ -341,8 +376,12 @@ class Idempotence:
         assert self.granted is not None
         numbers = partition.numbers
         if numbers is None:
-            numbers = partition.numbers = SequenceNumbers(renews=not self.is_transactional, past=self._past)
-        is_first = numbers.number(batch, self.granted) or (batch.expires_at > partition.remembered_until and not partition.in_flight)
+            numbers = partition.numbers = SequenceNumbers(
+                renews=not self.is_transactional, past=self._past
+            )
+        is_first = numbers.number(batch, self.granted) or (
+            batch.expires_at > partition.remembered_until and not partition.in_flight
+        )
         partition.one_at_a_time |= is_first
         partition.remembered_until = batch.expires_at + _REMEMBERED
 
@@ -367,7 +406,11 @@ class Idempotence:
 
     def check(self, partition: PartitionQueue) -> None:
         """Ask for another producer id if a partition needs one."""
-        if self.granted is not None and partition.numbers is not None and partition.numbers.needs_identity(self.granted):
+        if (
+            self.granted is not None
+            and partition.numbers is not None
+            and partition.numbers.needs_identity(self.granted)
+        ):
             self.lose_identity()
 
     def forget(self, partition: PartitionQueue) -> None:
@@ -377,5 +420,9 @@ class Idempotence:
         """
         if partition.numbers is not None:
             self._past = partition.numbers.past(self.granted, self._past)
-            if self._past is not None and self._past.granted == self.granted and self._past.identity.epoch >= LAST_EPOCH:
+            if (
+                self._past is not None
+                and self._past.granted == self.granted
+                and self._past.identity.epoch >= LAST_EPOCH
+            ):
                 self.lose_identity()

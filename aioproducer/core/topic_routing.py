@@ -182,7 +182,9 @@ class TopicRouting(TopicState):
         "gone",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, availability: Availability | None = None) -> None:
+    def __init__(
+        self, topic: str, topic_id: bytes, availability: Availability | None = None
+    ) -> None:
         super().__init__(topic, topic_id)
         self.gone: list[PartitionQueue] | tuple[()] = ()
         self.by_key: KeyPlacement = KeyPlacement(self.queues)
@@ -216,7 +218,9 @@ class TopicRouting(TopicState):
         """
         available = self.available
         if self._choices is None:
-            self._choices = self._availability.near(self.queues, available) or range(len(self.queues))
+            self._choices = self._availability.near(self.queues, available) or range(
+                len(self.queues)
+            )
             self._looks_in = 0
         return self._choices
 
@@ -240,7 +244,11 @@ class TopicRouting(TopicState):
     def stays(self, size: int, quantum: int) -> bool:
         """Return whether the sticky partition takes `size` more bytes, of `quantum` in all, before another one becomes sticky."""
         sticky = self.sticky
-        return sticky is not None and (not self.share or self.share + size <= quantum) and self._availability.is_usable(sticky)
+        return (
+            sticky is not None
+            and (not self.share or self.share + size <= quantum)
+            and self._availability.is_usable(sticky)
+        )
 
     def switch(self, chance: float, *, is_adaptive: bool, unit: int = _NO_UNIT) -> PartitionQueue:
         """Make another partition the sticky one and return it. The arguments are those of `another`."""
@@ -248,7 +256,9 @@ class TopicRouting(TopicState):
         self.share = 0
         return self.sticky
 
-    def another(self, chance: float, *, is_adaptive: bool = False, unit: int = _NO_UNIT) -> PartitionQueue:
+    def another(
+        self, chance: float, *, is_adaptive: bool = False, unit: int = _NO_UNIT
+    ) -> PartitionQueue:
         """Return a partition for records without a key.
 
         Each usable partition has the same probability. The sticky one is excluded if there is any other. If `is_adaptive` and the
@@ -266,7 +276,11 @@ class TopicRouting(TopicState):
         table = self._weights(choices, unit) if is_adaptive else None
         if table is not None:
             return self.queues[choices[pick(table, chance)]]
-        at = bisect_left(choices, sticky.partition) if sticky is not None and len(choices) > 1 else len(choices)
+        at = (
+            bisect_left(choices, sticky.partition)
+            if sticky is not None and len(choices) > 1
+            else len(choices)
+        )
         is_among = sticky is not None and at < len(choices) and choices[at] == sticky.partition
         nth = int(chance * (len(choices) - is_among))
         return self.queues[choices[nth + (is_among and nth >= at)]]

@@ -23,17 +23,24 @@ if TYPE_CHECKING:
 __all__ = ["elect", "forgetting", "installing", "leave_cluster", "retiring"]
 
 
-def installing(partition_queues: PartitionQueues, topic: TopicView) -> Generator[None, None, TopicRouting]:
+def installing(
+    partition_queues: PartitionQueues, topic: TopicView
+) -> Generator[None, None, TopicRouting]:
     """Apply the metadata of a topic and return its topic routing.
 
     A new topic routing replaces the old one in the last step, as a whole. `retiring` must follow. Until then no other caller may
     install the topic.
     """
-    before = partition_queues.routings.get(topic.name) or TopicRouting(topic.name, topic.topic_id, partition_queues.availability)
+    before = partition_queues.routings.get(topic.name) or TopicRouting(
+        topic.name, topic.topic_id, partition_queues.availability
+    )
     routing = before
     if before.topic_id == NO_ID:
         before.topic_id = topic.topic_id
-    if len(before.queues) != len(topic.partitions) or topic.topic_id not in (before.topic_id, NO_ID):
+    if len(before.queues) != len(topic.partitions) or topic.topic_id not in (
+        before.topic_id,
+        NO_ID,
+    ):
         routing = yield from _rerouting(partition_queues, topic, before)
     led: list[int] = []
     for queue, (leader, epoch) in zip(routing.queues, topic.partitions, strict=True):
@@ -50,7 +57,9 @@ def installing(partition_queues: PartitionQueues, topic: TopicView) -> Generator
     return routing
 
 
-def _rerouting(partition_queues: PartitionQueues, topic: TopicView, before: TopicRouting) -> Generator[None, None, TopicRouting]:
+def _rerouting(
+    partition_queues: PartitionQueues, topic: TopicView, before: TopicRouting
+) -> Generator[None, None, TopicRouting]:
     """Return a new topic routing without the placement of the old one. Partitions of the old one keep their batches."""
     is_anew = topic.topic_id not in (before.topic_id, NO_ID)
     routing = TopicRouting(topic.name, before.topic_id, partition_queues.availability)
@@ -58,7 +67,9 @@ def _rerouting(partition_queues: PartitionQueues, topic: TopicView, before: Topi
     routing.queues += before.queues[: len(topic.partitions)]
     for index in range(len(routing.queues), len(topic.partitions)):
         queue = gone.pop(index, None)
-        routing.queues.append(queue or PartitionQueue(routing, index, NO_LEADER, partition_queues.full))
+        routing.queues.append(
+            queue or PartitionQueue(routing, index, NO_LEADER, partition_queues.full)
+        )
         if not (index + 1) % STRIDE:
             yield
     routing.gone = [*before.queues[len(routing.queues) :], *gone.values()] or ()
@@ -73,7 +84,9 @@ def _rerouting(partition_queues: PartitionQueues, topic: TopicView, before: Topi
         routing.topic_id = topic.topic_id
         # What is in flight names the old topic, and will be refused. The new log would accept a later batch before it.
         for batch in partition_queues.incomplete:
-            batch.queue.one_at_a_time |= batch.queue.routing is routing and batch.queue.in_flight > 0
+            batch.queue.one_at_a_time |= (
+                batch.queue.routing is routing and batch.queue.in_flight > 0
+            )
     return routing
 
 
@@ -113,11 +126,16 @@ def elect(partition_queues: PartitionQueues, topic: TopicView, partition: int) -
 def leave_cluster(partition_queues: PartitionQueues) -> None:
     """Number all batches anew, because they go to another cluster. They wait for a producer id of that cluster."""
     routings = partition_queues.routings.values()
-    partition_queues.idempotence.leave_cluster(queue for routing in routings for queue in chain(routing.queues, routing.gone))
+    partition_queues.idempotence.leave_cluster(
+        queue for routing in routings for queue in chain(routing.queues, routing.gone)
+    )
 
 
 def forgetting(
-    partition_queues: PartitionQueues, routing: TopicRouting, is_in_use: Callable[[str], bool], forget: Callable[[str], object]
+    partition_queues: PartitionQueues,
+    routing: TopicRouting,
+    is_in_use: Callable[[str], bool],
+    forget: Callable[[str], object],
 ) -> Generator[None, None, bool]:
     """Forget a topic that is not used. Returns whether it is gone.
 
@@ -140,7 +158,12 @@ def forgetting(
             return False
         for queue in some:
             idempotence.forget(queue)
-    if routing.gone or routing.used_at != used_at or partition_queues.routings.get(topic) is not routing or is_in_use(topic):
+    if (
+        routing.gone
+        or routing.used_at != used_at
+        or partition_queues.routings.get(topic) is not routing
+        or is_in_use(topic)
+    ):
         return False
     del partition_queues.routings[topic]
     forget(topic)

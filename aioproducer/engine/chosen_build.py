@@ -49,7 +49,10 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.append.fast_path import EncodingFastPath, FastPath, here
     from aioproducer.engine.delivery.delivery import Delivery, are_in_order, make_delivery, wake
-    from aioproducer.engine.delivery.produce_request_result import DeliveryContext, ProduceRequestResult
+    from aioproducer.engine.delivery.produce_request_result import (
+        DeliveryContext,
+        ProduceRequestResult,
+    )
     from aioproducer.engine.delivery.records_builder import MemoryRecordsBuilder, measured
 
     uncollected: Callable[[ProduceRequestResult], None] | None
@@ -60,7 +63,11 @@ else:
     # Only the compiled build can remove an acknowledged batch's result from the cyclic collector; None: plain Python leaves it there.
     uncollected = None if REASON else _delivery.uncollected
     MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured
-    EncodingFastPath, FastPath, here = _fast_path.EncodingFastPath, _fast_path.FastPath, _fast_path.here
+    EncodingFastPath, FastPath, here = (
+        _fast_path.EncodingFastPath,
+        _fast_path.FastPath,
+        _fast_path.here,
+    )
 
 FULL: Final[MemoryRecordsBuilder] = _builder.FULL
 RECORD_OVERHEAD: Final[int] = _builder.RECORD_OVERHEAD

@@ -33,7 +33,11 @@ class Gauges:
         now = self._clock()
         self._parts.instruments.recorder.catch_up(now)
         # The cost of the depths is proportional to the number of batches that have not ended.
-        incomplete = self._parts.partition_queues.incomplete if self._config.metrics_recording_level in {"debug", "trace"} else ()
+        incomplete = (
+            self._parts.partition_queues.incomplete
+            if self._config.metrics_recording_level in {"debug", "trace"}
+            else ()
+        )
         depths = Counter((batch.queue.topic, batch.queue.partition) for batch in incomplete)
         return now, self._gauges(now), depths
 
@@ -41,7 +45,10 @@ class Gauges:
         """Return all gauges by name (`metrics.table.GAUGES`)."""
         nodes = self._parts.cluster.nodes
         connections = self._parts.cluster.connections
-        waiting, for_topics = self._parts.admission.pending.waiting, self._parts.admission.topics.waiting
+        waiting, for_topics = (
+            self._parts.admission.pending.waiting,
+            self._parts.admission.topics.waiting,
+        )
         return {
             "requests-in-flight": sum(one.in_flight for one in connections),
             "metadata-age": now - self._parts.updater.answered_at,
@@ -60,8 +67,10 @@ class Gauges:
             "brokers-late": self._parts.partition_queues.availability.late,
             "topics-known": len(self._parts.partition_queues.routings),
             "breakers-open": len(self._open_breakers),
-            "client-certificate-expiry-ms": 1000 * (self._parts.instruments.client_certificate_ends_at or 0.0),
-            "broker-certificate-expiry-ms": 1000 * min(self._parts.instruments.brokers_certificates_end_at.values(), default=0.0),
+            "client-certificate-expiry-ms": 1000
+            * (self._parts.instruments.client_certificate_ends_at or 0.0),
+            "broker-certificate-expiry-ms": 1000
+            * min(self._parts.instruments.brokers_certificates_end_at.values(), default=0.0),
             **_of_tokens(self._parts.token_keeper),
         }
 
@@ -73,7 +82,11 @@ class Gauges:
     def _oldest(self) -> float:
         """Return the seconds since the oldest batch that has not ended was opened; 0: there is none."""
         expiry = self._parts.partition_queues.incomplete.next_expiry()
-        return 0.0 if expiry is None else max(self._clock() - expiry + self._config.delivery_timeout_ms / 1000, 0.0)
+        return (
+            0.0
+            if expiry is None
+            else max(self._clock() - expiry + self._config.delivery_timeout_ms / 1000, 0.0)
+        )
 
     def health(self, patience: float) -> Health:
         """Return the health of a producer that runs; `patience`: seconds for which a record may be unacknowledged."""
@@ -84,7 +97,10 @@ class Gauges:
         reasons = (
             (not nodes, _NO_BROKER + (f": {trouble}" if trouble is not None else "")),
             (nodes and down == len(nodes), unreachable),
-            (nodes and down < len(nodes) and trouble is not None, f"no broker answers questions for metadata: {trouble}"),
+            (
+                nodes and down < len(nodes) and trouble is not None,
+                f"no broker answers questions for metadata: {trouble}",
+            ),
             (oldest > patience, f"the oldest record is not acknowledged after {oldest:.1f} s"),
         )
         told = tuple(reason for applies, reason in reasons if applies)
@@ -98,15 +114,21 @@ class Gauges:
             tuple(self._open_breakers),
             self._parts.pool.available,
             self._parts.admission.pending.waiting,
-            tuple(map(self._security_of, nodes)) if self._config.security_protocol != "PLAINTEXT" else (),
+            tuple(map(self._security_of, nodes))
+            if self._config.security_protocol != "PLAINTEXT"
+            else (),
         )
 
     def _security_of(self, node: BrokerNode) -> BrokerSecurity:
         config, tokens = self._config, self._parts.token_keeper
         both = (node.produce, node.control)
-        version, cipher, certificate_ends_at = next((facts for each in both if (facts := each.tls) is not None), (None, None, None))
+        version, cipher, certificate_ends_at = next(
+            (facts for each in both if (facts := each.tls) is not None), (None, None, None)
+        )
         connections = [each.connection for each in both if each.connection is not None]
-        errors = [each.last_error for each in both] + [None if tokens is None else tokens.last_error]
+        errors = [each.last_error for each in both] + [
+            None if tokens is None else tokens.last_error
+        ]
         # The session that ends first.
         ends = [each.session.ends_at for each in connections if each.session is not None]
         if tokens is not None:
@@ -115,7 +137,9 @@ class Gauges:
             # With Kerberos, the principal of the ticket.
             user = config.sasl_username
             if user is None:
-                user = next((each.user for each in connections if each.user), config.sasl_kerberos_principal)
+                user = next(
+                    (each.user for each in connections if each.user), config.sasl_kerberos_principal
+                )
         return BrokerSecurity(
             node.broker.node_id,
             node.where,
@@ -125,8 +149,12 @@ class Gauges:
             certificate_ends_at=certificate_ends_at,
             mechanism=config.sasl_mechanism,
             principal=user.reference if isinstance(user, Secret) else user,
-            session_seconds_left=min((max(end - self._clock(), 0.0) for end in ends if end is not None), default=None),
-            last_refusal=next((str(error) for error in errors if isinstance(error, AuthenticationFailed)), None),
+            session_seconds_left=min(
+                (max(end - self._clock(), 0.0) for end in ends if end is not None), default=None
+            ),
+            last_refusal=next(
+                (str(error) for error in errors if isinstance(error, AuthenticationFailed)), None
+            ),
         )
 
 

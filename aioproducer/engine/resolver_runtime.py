@@ -50,18 +50,28 @@ class ResolverRuntime:
         self._failure: BaseException | None = None
         self.is_open: bool = False
         self._starting = asyncio.timeout(None)
-        instruments = self._instruments = Instruments(config, settings.software_version, loop, int(settings.wall_clock() * 1000))
+        instruments = self._instruments = Instruments(
+            config, settings.software_version, loop, int(settings.wall_clock() * 1000)
+        )
         view = ClusterMetadata()
         is_due = asyncio.Event()
         schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_due.set)
-        settings = settings._replace(observer=instruments, cluster_id=lambda: view.cluster_id, on_another_cluster=schedule.request_brokers)
+        settings = settings._replace(
+            observer=instruments,
+            cluster_id=lambda: view.cluster_id,
+            on_another_cluster=schedule.request_brokers,
+        )
         self._tokens = None if settings.security is None else settings.security.tokens
         self._supervisor = Supervisor(self._on_failure)
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
         guard = GuardedLoop(loop, self._on_failure)
-        context = EngineContext(config, guard, self._supervisor, backoff, settings.chance, instruments)
+        context = EngineContext(
+            config, guard, self._supervisor, backoff, settings.chance, instruments
+        )
         assert isinstance(config.bootstrap_servers, tuple)
-        self._cluster = Cluster(config.bootstrap_servers, settings, self._supervisor.spawn, lambda _node: None)
+        self._cluster = Cluster(
+            config.bootstrap_servers, settings, self._supervisor.spawn, lambda _node: None
+        )
         self._updater = MetadataUpdater(context, self._cluster, view, schedule, is_due)
         self.calls: CoordinatorCalls = CoordinatorCalls(context, self._cluster, self._updater)
 
@@ -102,7 +112,9 @@ class ResolverRuntime:
     def trouble(self) -> object | None:
         """Return the error because of which brokers cannot be used now; None: no error is known."""
         nodes = (*self._cluster.nodes, *self._cluster.bootstrap)
-        return self._updater.schedule.trouble or next((node.last_error for node in nodes if node.last_error), None)
+        return self._updater.schedule.trouble or next(
+            (node.last_error for node in nodes if node.last_error), None
+        )
 
     # Where and when it may be used
 
@@ -110,16 +122,22 @@ class ResolverRuntime:
         """Raise unless a call may be made now, in this process and event loop."""
         self.check_place()
         if self._failure is not None:
-            raise ProducerClosed(f"the resolver failed: {reason_of_end(self._failure)}. Make a new one.") from self._failure
+            raise ProducerClosed(
+                f"the resolver failed: {reason_of_end(self._failure)}. Make a new one."
+            ) from self._failure
         if not self.is_open:
             raise ProducerClosed("the resolver has stopped")
 
     def check_place(self) -> None:
         """Raise unless this is the resolver's process and event loop."""
         if self.is_forked:
-            raise ProducerClosed("the resolver belongs to the process that was forked from; make one here")
+            raise ProducerClosed(
+                "the resolver belongs to the process that was forked from; make one here"
+            )
         if asyncio.get_running_loop() is not self.loop:
-            raise ProducerClosed("the resolver belongs to another event loop; make one in this loop")
+            raise ProducerClosed(
+                "the resolver belongs to another event loop; make one in this loop"
+            )
 
     @property
     def is_forked(self) -> bool:

@@ -82,7 +82,9 @@ class Runtime:
         self._until = 0.0
         self.parts: EngineParts = EngineParts(config, fast_path, settings, self)
         self.pool: BufferPool = self.parts.pool
-        self.from_thread: ThreadBridge = ThreadBridge(self.loop, self._accept, config.max_block_ms / 1000)
+        self.from_thread: ThreadBridge = ThreadBridge(
+            self.loop, self._accept, config.max_block_ms / 1000
+        )
 
     async def flush(self, timeout: float | None) -> FlushSummary:
         """Send all records now, for at most `timeout` seconds, and return their summary."""
@@ -110,7 +112,10 @@ class Runtime:
         # A task may have failed while the start went on.
         if self.failure is None:
             self._fast_path.here = here()
-        self._fast_path.slowly, self._fast_path.now = self.parts.accumulator.append, self.parts.accumulator.append_nowait
+        self._fast_path.slowly, self._fast_path.now = (
+            self.parts.accumulator.append,
+            self.parts.accumulator.append_nowait,
+        )
         self.is_open = True
         self.parts.instruments.events.tell("producer-started")
 
@@ -168,9 +173,11 @@ class Runtime:
         """Raise ProducerClosed if `error` is the TimeoutError of the start, whose wait `_stop_waiting` ended."""
         failure = self.failure
         if isinstance(error, TimeoutError) and (self._is_stopped_early or failure is not None):
-            raise ProducerClosed(_STOPPED_EARLY if failure is None else f"the producer failed: {reason_of_end(failure)}") from (
-                failure or error
-            )
+            raise ProducerClosed(
+                _STOPPED_EARLY
+                if failure is None
+                else f"the producer failed: {reason_of_end(failure)}"
+            ) from (failure or error)
 
     def _stop_waiting(self) -> None:
         """End the wait of `start`."""
@@ -207,8 +214,15 @@ class Runtime:
 
     def _check_formats(self) -> None:
         cluster = self.parts.cluster
-        nodes = (*cluster.bootstrap, *filter(None, map(cluster.node, self.parts.updater.view.brokers)))
-        connections = (broker_connection.connection for node in nodes for broker_connection in (node.control, node.produce))
+        nodes = (
+            *cluster.bootstrap,
+            *filter(None, map(cluster.node, self.parts.updater.view.brokers)),
+        )
+        connections = (
+            broker_connection.connection
+            for node in nodes
+            for broker_connection in (node.control, node.produce)
+        )
         check_brokers(filter(None, connections), self._config.message_format_max)
 
     # Records
@@ -217,19 +231,35 @@ class Runtime:
         self.check()
         return self.parts.accumulator.submit(*record, None)
 
-    async def send_many(self, topic: str, records: Any, send: Callable[..., Awaitable[Delivery]], encoding: Encoding | None) -> Deliveries:
+    async def send_many(
+        self,
+        topic: str,
+        records: Any,
+        send: Callable[..., Awaitable[Delivery]],
+        encoding: Encoding | None,
+    ) -> Deliveries:
         """Send all `records`, in bulk where that is possible, and return their deliveries.
 
         `send` sends one of them: it is that of the producer, or of a topic. `encoding` is the topic's; None: as the options say.
         """
         self.check()
-        is_encoded = encoding is not BYTES and not (encoding is None and self._fast_path.encodings is None)
+        is_encoded = encoding is not BYTES and not (
+            encoding is None and self._fast_path.encodings is None
+        )
         singly = is_encoded or has_hooks(self._config)
         return await self._send_many(send).send(topic, records, singly=singly)
 
     def _send_many(self, send: Callable[..., Awaitable[Delivery]]) -> SendMany:
         parts = self.parts
-        return SendMany(self._config, self.loop, self._fast_path, parts.loop_budget, parts.appender, parts.accumulator, send)
+        return SendMany(
+            self._config,
+            self.loop,
+            self._fast_path,
+            parts.loop_budget,
+            parts.appender,
+            parts.accumulator,
+            send,
+        )
 
     async def send_columns(
         self,
@@ -244,20 +274,28 @@ class Runtime:
     ) -> Deliveries:
         """Send all rows of the columns and return their deliveries; `send` is the producer's."""
         self.check()
-        columns = SendColumns(self._config, self.parts.appender, self.parts.accumulator, self._send_many(send), send)
-        return await columns.send(topic, values, keys, partition, timestamps_ms, headers, partitions)
+        columns = SendColumns(
+            self._config, self.parts.appender, self.parts.accumulator, self._send_many(send), send
+        )
+        return await columns.send(
+            topic, values, keys, partition, timestamps_ms, headers, partitions
+        )
 
     @property
     def transaction_manager(self) -> TransactionManager:
         """Return the manager of the transactions. Raises UsageError if the producer has no transactional id."""
         self.check()
         if self.parts.transaction_manager is None:
-            raise UsageError("transactions need a name that outlives this producer: give it transactional_id")
+            raise UsageError(
+                "transactions need a name that outlives this producer: give it transactional_id"
+            )
         return self.parts.transaction_manager
 
     def snapshot(self) -> Snapshot:
         """Return the current values of all metrics. Any thread may call it: the event loop reads the values that only it may read."""
-        return self.parts.instruments.metrics.snapshot(*self.from_thread.ask(self.parts.gauges.read))
+        return self.parts.instruments.metrics.snapshot(
+            *self.from_thread.ask(self.parts.gauges.read)
+        )
 
     def health(self, patience: float | None) -> Health:
         """Return the health; `patience`: seconds for which a record may be unacknowledged. Any thread may call it."""
@@ -278,7 +316,12 @@ class Runtime:
         lines = [
             f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free",
             *self.parts.admission.pending.explain(),
-            *backlog(self.parts.partition_queues, self.parts.cluster, self.loop.time(), self._config.delivery_timeout_ms / 1000),
+            *backlog(
+                self.parts.partition_queues,
+                self.parts.cluster,
+                self.loop.time(),
+                self._config.delivery_timeout_ms / 1000,
+            ),
         ]
         if self.is_forked:
             lines.insert(0, fork_safety.FORKED)
@@ -290,7 +333,10 @@ class Runtime:
             lines.insert(0, f"producer id: {self.parts.ids.trouble}")
         elif self.parts.transaction_manager is not None:
             waits_for = self.parts.transaction_manager.waits_for()
-            lines.insert(0, f"transactional_id {self.parts.transaction_manager.transaction.transactional_id!r}: {waits_for}")
+            lines.insert(
+                0,
+                f"transactional_id {self.parts.transaction_manager.transaction.transactional_id!r}: {waits_for}",
+            )
         return lines
 
     def check(self) -> None:
@@ -298,7 +344,9 @@ class Runtime:
         if os.getpid() != self._pid:
             raise ProducerClosed(fork_safety.FORKED)
         if self.failure is not None:
-            raise ProducerClosed(f"the producer failed: {reason_of_end(self.failure)}. Make a new one.") from self.failure
+            raise ProducerClosed(
+                f"the producer failed: {reason_of_end(self.failure)}. Make a new one."
+            ) from self.failure
         if not self.is_open:
             raise ProducerClosed("the producer has stopped")
         self._check_loop()
@@ -327,7 +375,10 @@ class Runtime:
         """Close the fast path in a forked child, so that `check` refuses every send, and let go of the parent's connections."""
         self._fast_path.fast = {}
         self._fast_path.here = None
-        self._fast_path.slowly, self._fast_path.now = self.parts.accumulator.append, self.parts.accumulator.append_nowait
+        self._fast_path.slowly, self._fast_path.now = (
+            self.parts.accumulator.append,
+            self.parts.accumulator.append_nowait,
+        )
         disown(self.parts.cluster.leave())
 
     @property
@@ -339,8 +390,15 @@ class Runtime:
     def trouble(self) -> object | None:
         """Return the error because of which brokers cannot be used now; None: no error is known."""
         cluster, ids = self.parts.cluster, self.parts.ids
-        unreached = next((node.last_error for node in (*cluster.nodes, *cluster.bootstrap) if node.last_error), None)
-        return self.parts.updater.schedule.trouble or (ids.trouble if ids is not None else None) or unreached
+        unreached = next(
+            (node.last_error for node in (*cluster.nodes, *cluster.bootstrap) if node.last_error),
+            None,
+        )
+        return (
+            self.parts.updater.schedule.trouble
+            or (ids.trouble if ids is not None else None)
+            or unreached
+        )
 
     # The end
 
@@ -348,7 +406,9 @@ class Runtime:
     def has_ended(self) -> bool:
         """Return whether no task is left, and `on_failed` has had all records."""
         failed_batches = self.parts.failed_batches
-        return self.parts.supervisor.has_ended and (failed_batches is None or failed_batches.is_empty)
+        return self.parts.supervisor.has_ended and (
+            failed_batches is None or failed_batches.is_empty
+        )
 
     async def ended(self) -> None:
         """Wait until the last task has ended, and then, for a bounded time, until `on_failed` has had the records that failed."""
@@ -368,7 +428,9 @@ class Runtime:
                 summary = await self._finish_records(until)
             finally:
                 self._is_flushed = summary is not None and not summary.pending
-                self.parts.instruments.events.tell("producer-stopped", unfinished=len(self.parts.partition_queues.incomplete))
+                self.parts.instruments.events.tell(
+                    "producer-stopped", unfinished=len(self.parts.partition_queues.incomplete)
+                )
                 await self._end(ProducerClosed("the producer was stopped"), until)
                 self.parts.close_interception()
         return summary
@@ -389,7 +451,11 @@ class Runtime:
 
     def _stop_notice(self, until: float) -> str:
         records = self._unacknowledged() + self.parts.admission.pending.waiting
-        told = f"the acknowledgement of {counted(records, 'record')}" if records else "the end of its requests and tasks"
+        told = (
+            f"the acknowledgement of {counted(records, 'record')}"
+            if records
+            else "the end of its requests and tasks"
+        )
         error = self.trouble
         reason = f": {error}" if error is not None else ""
         left = max(until - self.loop.time(), 0)
@@ -397,7 +463,10 @@ class Runtime:
 
     def _unacknowledged(self) -> int:
         """Return the number of records that are queued or in flight."""
-        return sum(batch.count if batch.open is None else batch.open.count for batch in self.parts.partition_queues.incomplete)
+        return sum(
+            batch.count if batch.open is None else batch.open.count
+            for batch in self.parts.partition_queues.incomplete
+        )
 
     async def _end(self, cause: KafkaError, until: float = 0.0) -> None:
         """End all parts with `cause`, and wait for the tasks.
@@ -426,19 +495,33 @@ class Runtime:
         self.is_open = False
         parts = self.parts
         ends: tuple[Callable[[], None], ...] = (
-            lambda: parts.circuit_break_manager.close() if parts.circuit_break_manager is not None else None,
+            lambda: (
+                parts.circuit_break_manager.close()
+                if parts.circuit_break_manager is not None
+                else None
+            ),
             lambda: self.from_thread.shut(lambda: ProducerClosed(str(cause))),
             lambda: parts.admission.close(str(cause)),
             lambda: parts.sender.fail_all(cause),
-            lambda: parts.transaction_manager.close(lambda: ProducerClosed(str(cause))) if parts.transaction_manager is not None else None,
-            lambda: parts.coordinator_calls.close(lambda: ProducerClosed(str(cause))) if parts.coordinator_calls is not None else None,
+            lambda: (
+                parts.transaction_manager.close(lambda: ProducerClosed(str(cause)))
+                if parts.transaction_manager is not None
+                else None
+            ),
+            lambda: (
+                parts.coordinator_calls.close(lambda: ProducerClosed(str(cause)))
+                if parts.coordinator_calls is not None
+                else None
+            ),
             lambda: parts.cluster.close(now=not self._is_flushed) if closes_connections else None,
         )
         for end in ends:
             try:
                 end()
             except Exception as error:
-                _log.error("A bug: a part of the producer could not be ended: %r", error, exc_info=error)
+                _log.error(
+                    "A bug: a part of the producer could not be ended: %r", error, exc_info=error
+                )
 
     # After a bug
 
@@ -481,7 +564,9 @@ class Runtime:
             self.parts.close_interception()
 
     def _end_dropped(self) -> None:
-        self.parts.instruments.events.tell("producer-stopped", unfinished=len(self.parts.partition_queues.incomplete))
+        self.parts.instruments.events.tell(
+            "producer-stopped", unfinished=len(self.parts.partition_queues.incomplete)
+        )
         self._shut(ProducerClosed("the producer was dropped without stop()"))
         self.parts.supervisor.stop()
         # Interceptors hear of the records that fail now.

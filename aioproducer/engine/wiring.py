@@ -68,37 +68,64 @@ class EngineParts:
         runtime: the owner, which fails the producer after a bug and refuses calls after its end.
     """
 
-    def __init__(self, config: ProducerConfig, fast_path: FastPath, settings: NetSettings, runtime: Runtime) -> None:
+    def __init__(
+        self, config: ProducerConfig, fast_path: FastPath, settings: NetSettings, runtime: Runtime
+    ) -> None:
         loop = asyncio.get_running_loop()
         # With transactions, a commit raises the failures, so there is no warning.
-        self.unhandled_failures = UnhandledFailures(loop, config.client_id, config.on_delivery_error, warns=not config.transactional_id)
-        self.delivery_context = DeliveryContext(loop, self.unhandled_failures.on_failure, settings.wall_clock)
+        self.unhandled_failures = UnhandledFailures(
+            loop, config.client_id, config.on_delivery_error, warns=not config.transactional_id
+        )
+        self.delivery_context = DeliveryContext(
+            loop, self.unhandled_failures.on_failure, settings.wall_clock
+        )
         watch = self.delivery_context.watch
         guard = GuardedLoop(loop, runtime.on_bug)
         self.supervisor = Supervisor(runtime.fail)
-        self.instruments = Instruments(config, settings.software_version, loop, self.delivery_context.now_ms())
+        self.instruments = Instruments(
+            config, settings.software_version, loop, self.delivery_context.now_ms()
+        )
         backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        context = EngineContext(config, guard, self.supervisor, backoff, settings.chance, self.instruments)
+        context = EngineContext(
+            config, guard, self.supervisor, backoff, settings.chance, self.instruments
+        )
         self.loop_budget = LoopBudget(loop, fast_path)
-        self.schedule = DrainSchedule(guard, fast_path, self.loop_budget, self.delivery_context.now_ms, runtime.check)
+        self.schedule = DrainSchedule(
+            guard, fast_path, self.loop_budget, self.delivery_context.now_ms, runtime.check
+        )
 
         # Brokers and their metadata
         view = ClusterMetadata()
         is_metadata_due = asyncio.Event()
         metadata = MetadataSchedule(config.metadata_max_age_ms / 1000, is_metadata_due.set)
         settings = settings._replace(
-            observer=self.instruments, cluster_id=lambda: view.cluster_id, on_another_cluster=metadata.request_brokers
+            observer=self.instruments,
+            cluster_id=lambda: view.cluster_id,
+            on_another_cluster=metadata.request_brokers,
         )
         self.token_keeper = None if settings.security is None else settings.security.tokens
         assert isinstance(config.bootstrap_servers, tuple)
-        self.cluster = Cluster(config.bootstrap_servers, settings, self.supervisor.spawn, guard.guarded(self.schedule.on_node))
+        self.cluster = Cluster(
+            config.bootstrap_servers,
+            settings,
+            self.supervisor.spawn,
+            guard.guarded(self.schedule.on_node),
+        )
         self.updater = MetadataUpdater(context, self.cluster, view, metadata, is_metadata_due)
-        gate = TransactionGate(config, guard, fast_path, self.cluster) if config.transactional_id is not None else None
+        gate = (
+            TransactionGate(config, guard, fast_path, self.cluster)
+            if config.transactional_id is not None
+            else None
+        )
 
         # Batches and their memory
         self.pool = BufferPool(config.buffer_memory, self.schedule.turn)
         self.ratios = CompressionRatios()
-        is_near = partial(view.is_in_rack, config.client_rack) if config.partitioner_rack_aware and config.client_rack else None
+        is_near = (
+            partial(view.is_in_rack, config.client_rack)
+            if config.partitioner_rack_aware and config.client_rack
+            else None
+        )
         is_identity_needed = asyncio.Event()
         self.partition_queues = PartitionQueues(
             chosen_build.FULL,
@@ -107,32 +134,67 @@ class EngineParts:
             lifetime=config.delivery_timeout_ms / 1000,
             on_close=partial(settle, self.pool),
             on_open=gate.on_open if gate is not None else None,
-            availability=Availability(config.partitioner_availability_timeout_ms / 1000, is_near, self.instruments.late),
+            availability=Availability(
+                config.partitioner_availability_timeout_ms / 1000, is_near, self.instruments.late
+            ),
             idempotence=Idempotence(
                 NO_IDENTITY if config.is_idempotent else None,
                 is_transactional=gate is not None,
                 on_identity_lost=is_identity_needed.set,
             ),
         )
-        self.topic_expiry = TopicExpiry(self.partition_queues.routings, config.metadata_max_idle_ms / 1000)
+        self.topic_expiry = TopicExpiry(
+            self.partition_queues.routings, config.metadata_max_idle_ms / 1000
+        )
 
         # Appends
         self.validation = RecordValidation(config, PendingSend, watch.call)
-        shares = PartitionQuota(self.pool, self.partition_queues) if config.circuit_breaker_class is not None else None
+        shares = (
+            PartitionQuota(self.pool, self.partition_queues)
+            if config.circuit_breaker_class is not None
+            else None
+        )
         shared = (self.loop_budget, self.partition_queues, self.pool, self.delivery_context)
         room = BatchSizing(config, loop, *shared, ratios=self.ratios, shares=shares)
         self.appender = Appender(context, fast_path, *shared, room=room, shares=shares)
-        self.admission = Admission(context, fast_path, self.loop_budget, self.appender, metadata, self.topic_expiry, self.schedule, gate)
+        self.admission = Admission(
+            context,
+            fast_path,
+            self.loop_budget,
+            self.appender,
+            metadata,
+            self.topic_expiry,
+            self.schedule,
+            gate,
+        )
         self.updater.topics = self.admission.topics
         self.interception = (
-            ProducerInterceptors(config.interceptors, loop, watch, self.instruments.metrics) if config.interceptors else None
+            ProducerInterceptors(config.interceptors, loop, watch, self.instruments.metrics)
+            if config.interceptors
+            else None
         )
-        accumulating = (self.validation, self.admission, self.appender, self.schedule.check, self.interception)
-        self.accumulator = RecordAccumulator(*accumulating) if gate is None else TransactionalRecordAccumulator(*accumulating, gate)
-        fast_path.make_room, fast_path.goes_on, fast_path.tick = self.appender.make_room, self.loop_budget.goes_on, self.schedule.tick
+        accumulating = (
+            self.validation,
+            self.admission,
+            self.appender,
+            self.schedule.check,
+            self.interception,
+        )
+        self.accumulator = (
+            RecordAccumulator(*accumulating)
+            if gate is None
+            else TransactionalRecordAccumulator(*accumulating, gate)
+        )
+        fast_path.make_room, fast_path.goes_on, fast_path.tick = (
+            self.appender.make_room,
+            self.loop_budget.goes_on,
+            self.schedule.tick,
+        )
         fast_path.takes_headers = config.message_format_max == NEWEST
         fast_path.watch = watch
-        fast_path.encodings = None if self.validation.encodings.is_plain else self.validation.encodings.by_topic
+        fast_path.encodings = (
+            None if self.validation.encodings.is_plain else self.validation.encodings.by_topic
+        )
         if has_hooks(config):
             hooked = cast("HookedFastPath", fast_path)
             hooked.interception, hooked.choose = self.interception, self.appender.partitioner
@@ -140,30 +202,62 @@ class EngineParts:
 
         # Requests
         self.circuit_break_manager = (
-            ProducerCircuitBreakManager(context, self.partition_queues, self.cluster, self.admission, watch, self.schedule)
+            ProducerCircuitBreakManager(
+                context, self.partition_queues, self.cluster, self.admission, watch, self.schedule
+            )
             if config.circuit_breaker_class is not None
             else None
         )
-        self.failed_batches = FailedBatches(context, self.pool) if config.on_failed is not None else None
+        self.failed_batches = (
+            FailedBatches(context, self.pool) if config.on_failed is not None else None
+        )
         completions = CompletionQueue(guard, self.failed_batches)
         completion = BatchCompletion(
-            context, self.partition_queues, self.pool, completions, self.ratios, self.cluster, self.circuit_break_manager, gate
+            context,
+            self.partition_queues,
+            self.pool,
+            completions,
+            self.ratios,
+            self.cluster,
+            self.circuit_break_manager,
+            gate,
         )
         codec = cast("Compression", config.compression_type)
-        self.batch_compressor = BatchCompressor(guard, self.schedule, codec, level_of(config), self.ratios, completion.fail)
-        self.sender = Sender(
-            context, self.schedule, self.partition_queues, completion, self.batch_compressor, self.admission, self.cluster, self.updater
+        self.batch_compressor = BatchCompressor(
+            guard, self.schedule, codec, level_of(config), self.ratios, completion.fail
         )
-        self.flushes = Flushes(context, self.partition_queues, completion, self.admission, self.sender)
+        self.sender = Sender(
+            context,
+            self.schedule,
+            self.partition_queues,
+            completion,
+            self.batch_compressor,
+            self.admission,
+            self.cluster,
+            self.updater,
+        )
+        self.flushes = Flushes(
+            context, self.partition_queues, completion, self.admission, self.sender
+        )
 
         # Producer ids and transactions
         self.ids = (
-            ProducerIds(context, self.cluster, self.sender, is_identity_needed, self.partition_queues.idempotence)
+            ProducerIds(
+                context,
+                self.cluster,
+                self.sender,
+                is_identity_needed,
+                self.partition_queues.idempotence,
+            )
             if config.is_idempotent and gate is None
             else None
         )
-        self.transaction_manager = TransactionManager(context, gate, self) if gate is not None else None
-        self.coordinator_calls = CoordinatorCalls(context, self.cluster, self.updater) if gate is not None else None
+        self.transaction_manager = (
+            TransactionManager(context, gate, self) if gate is not None else None
+        )
+        self.coordinator_calls = (
+            CoordinatorCalls(context, self.cluster, self.updater) if gate is not None else None
+        )
         self.gauges = Gauges(context, self)
 
     def close_interception(self) -> None:

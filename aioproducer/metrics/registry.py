@@ -22,7 +22,16 @@ from typing import Final, NamedTuple, TypeAlias
 from aioproducer.metrics.table import BOUNDS, COUNTED, GAUGES, SENSED, TAGS, Group
 from aioproducer.model import counted
 
-__all__ = ["Distribution", "Histogram", "MetricName", "Metrics", "Sensor", "Sensors", "Snapshot", "Windows"]
+__all__ = [
+    "Distribution",
+    "Histogram",
+    "MetricName",
+    "Metrics",
+    "Sensor",
+    "Sensors",
+    "Snapshot",
+    "Windows",
+]
 
 
 _NAN: Final = float("nan")
@@ -47,7 +56,17 @@ class _Sample(NamedTuple):
 class Sensor:
     """Sums the values of one kind of event."""
 
-    __slots__ = ("_before", "_began", "_count", "_counted", "_ends", "_max", "_past", "_sum", "_windows")
+    __slots__ = (
+        "_before",
+        "_began",
+        "_count",
+        "_counted",
+        "_ends",
+        "_max",
+        "_past",
+        "_sum",
+        "_windows",
+    )
 
     def __init__(self, windows: Windows, now: float) -> None:
         self._windows = windows
@@ -97,7 +116,11 @@ class Sensor:
         self._before += self._sum
         self._counted += self._count
         past = (*self._past, _Sample(self._began, self._sum, self._count, self._max))
-        self._past = past[len(past) + 1 - self._windows.samples :] if len(past) >= self._windows.samples else past
+        self._past = (
+            past[len(past) + 1 - self._windows.samples :]
+            if len(past) >= self._windows.samples
+            else past
+        )
         self._open(now)
 
     def _samples(self, now: float) -> list[_Sample]:
@@ -199,7 +222,9 @@ class Histogram:
         """Count each value as many times as its pair says. It searches once for each bound, not for each value."""
         ordered, times = zip(*sorted(values), strict=True)
         below = [0, *accumulate(times)]
-        self._count_up_to([below[bisect_right(ordered, bound)] for bound in self._bounds], below[-1])
+        self._count_up_to(
+            [below[bisect_right(ordered, bound)] for bound in self._bounds], below[-1]
+        )
         self._sum += sum(map(mul, ordered, times))
 
     def _count_up_to(self, ends: Sequence[int], all_: int) -> None:
@@ -267,7 +292,10 @@ class Snapshot(dict[MetricName, "float | Distribution"]):
         group = COUNTED.get(name)
         if group is not None and [key for key, _ in wanted] == sorted(TAGS[group]):
             return 0.0
-        raise KeyError(f"no metric {name!r}" + (f" of {', '.join(f'{key}={value}' for key, value in wanted)}" if wanted else ""))
+        raise KeyError(
+            f"no metric {name!r}"
+            + (f" of {', '.join(f'{key}={value}' for key, value in wanted)}" if wanted else "")
+        )
 
 
 class Metrics:
@@ -287,7 +315,9 @@ class Metrics:
         windows: as given.
     """
 
-    def __init__(self, client_id: str, windows: Windows, *, version: str, began_ms: int, now: float = 0.0) -> None:
+    def __init__(
+        self, client_id: str, windows: Windows, *, version: str, began_ms: int, now: float = 0.0
+    ) -> None:
         self._client = ("client-id", client_id)
         self.windows = windows
         self._app = (("version", version), float(began_ms))
@@ -296,7 +326,9 @@ class Metrics:
         make: partial[Sensors] = partial(defaultdict, partial(Sensor, windows, 0.0))
         self.nodes: defaultdict[int, Sensors] = defaultdict(make)
         self.topics: defaultdict[str, Sensors] = defaultdict(make)
-        self.histograms: dict[str, Histogram] = {name: Histogram(bounds) for name, bounds in BOUNDS.items()}
+        self.histograms: dict[str, Histogram] = {
+            name: Histogram(bounds) for name, bounds in BOUNDS.items()
+        }
         self._counts: dict[tuple[str, str], float] = {}
 
     def count(self, name: str, tag: str, times: float = 1) -> None:
@@ -311,7 +343,12 @@ class Metrics:
         """
         self.topics = self.topics.copy()
 
-    def snapshot(self, now: float, gauges: Mapping[str, float], depths: Mapping[tuple[str, int], int] | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        now: float,
+        gauges: Mapping[str, float],
+        depths: Mapping[tuple[str, int], int] | None = None,
+    ) -> Snapshot:
         """Return all metrics at this moment. Any thread may call it.
 
         The snapshot may or may not include a value that is recorded meanwhile. Recording and reading do not disturb each other.
@@ -335,7 +372,14 @@ class Metrics:
             group = COUNTED[name]
             taken[self._name(name, group, (TAGS[group][0], tag))] = float(count)
         for (topic, partition), depth in (depths or {}).items():
-            taken[self._name("incomplete-batches", Group.PARTITION, ("topic", topic), ("partition", str(partition)))] = float(depth)
+            taken[
+                self._name(
+                    "incomplete-batches",
+                    Group.PARTITION,
+                    ("topic", topic),
+                    ("partition", str(partition)),
+                )
+            ] = float(depth)
         version, began = self._app
         taken[self._name("start-time-ms", Group.APP, version)] = began
         return taken
@@ -344,7 +388,11 @@ class Metrics:
         return MetricName(name, group.value, (self._client, *tags))
 
     def _read(
-        self, group: Group, tags: tuple[tuple[str, str], ...], sensors: Mapping[str, Sensor], now: float
+        self,
+        group: Group,
+        tags: tuple[tuple[str, str], ...],
+        sensors: Mapping[str, Sensor],
+        now: float,
     ) -> Iterator[tuple[MetricName, float]]:
         labels, name_of = (self._client, *tags), group.value
         for row in SENSED[group]:

@@ -72,7 +72,11 @@ class LoginBackoff:
 
     def delay(self, where: str, now: float) -> float:
         """Return the seconds until a broker may be dialled; 0: now."""
-        return max(self._not_before - now, 0.0) if self._is_doubted and where not in self._let_in else 0.0
+        return (
+            max(self._not_before - now, 0.0)
+            if self._is_doubted and where not in self._let_in
+            else 0.0
+        )
 
     async def wait(self, where: str, chance: Callable[[], float]) -> None:
         """Wait until a broker may be dialled. `chance` returns a random number in [0, 1)."""
@@ -176,7 +180,9 @@ class BrokerConnection:
         if self.connection is not None or self._is_attempting:
             return False
         now = self._loop.time()
-        return now < self._not_before or (self._backoff is not None and self._backoff.delay(self._where, now) > _SHORT)
+        return now < self._not_before or (
+            self._backoff is not None and self._backoff.delay(self._where, now) > _SHORT
+        )
 
     @property
     def is_dialling(self) -> bool:
@@ -225,7 +231,11 @@ class BrokerConnection:
         Raises:
             TransportError: the attempt failed, or did not end within `patience` seconds; the task continues.
         """
-        if self.connection is not None and self.connection.is_usable and self.connection.held is None:
+        if (
+            self.connection is not None
+            and self.connection.is_usable
+            and self.connection.held is None
+        ):
             return self.connection
         if self._is_closed:
             raise ConnectionLost(f"{self._where} is no longer a broker of this cluster")
@@ -240,7 +250,9 @@ class BrokerConnection:
                 raise
             refused = self.last_error if isinstance(self.last_error, AuthenticationFailed) else None
             why = _why(refused, self.delay())
-            raise ConnectionLost(f"{self._where}: no connection within {round(patience, 3):g} s yet{why}") from (refused or error)
+            raise ConnectionLost(
+                f"{self._where}: no connection within {round(patience, 3):g} s yet{why}"
+            ) from (refused or error)
 
     # The task
 
@@ -291,14 +303,19 @@ class BrokerConnection:
                 raise
             explained = _explained(error, self._broker)
             if _is_refusal(explained):
-                self._settings.observer.authentication_failed(self._broker, self.label, explained, is_renewal=False)
+                self._settings.observer.authentication_failed(
+                    self._broker, self.label, explained, is_renewal=False
+                )
             return explained
         # A dialer of the user's may suppress the cancellation by `close`. The node's id may belong to another node now.
         if self._is_closed:
             self._setup.drop(connection)
             return ConnectionLost(f"{self._where}: the node was closed")
         if not connection.is_usable:
-            return _explained(connection.cause or ConnectionLost(f"{self._where}: the connection ended at once"), self._broker)
+            return _explained(
+                connection.cause or ConnectionLost(f"{self._where}: the connection ended at once"),
+                self._broker,
+            )
         self.failures = self.refusals = 0
         self.last_error = None
         self._connected_at = self._loop.time()
@@ -338,7 +355,9 @@ class BrokerConnection:
         self.refusals += _is_refusal(cause)
         self.last_error = cause
         self._settings.observer.failed(self._broker, self.label, cause, self.failures)
-        self._not_before = self._loop.time() + self._settings.reconnect.after(self.failures, self._settings.chance())
+        self._not_before = self._loop.time() + self._settings.reconnect.after(
+            self.failures, self._settings.chance()
+        )
         for future in self._take_waiting():
             future.set_exception(cause)
 
@@ -348,27 +367,42 @@ class BrokerConnection:
 
     # The session
 
-    def _begin_session(self, connection: Connection, tls: TlsContexts | None, *, is_renewal: bool) -> None:
+    def _begin_session(
+        self, connection: Connection, tls: TlsContexts | None, *, is_renewal: bool
+    ) -> None:
         """Note the session of an authenticated connection, and the encryption of a new one with `tls`."""
         if tls is not None and (facts := self.tls) is not None:
             self._settings.observer.encrypted(self._broker, facts, tls.certificate_ends_at)
         session = connection.session
         self._renew_at = session.renew_at(self._settings.chance()) if session is not None else None
-        seconds, lifetime = (session.authenticated_at - session.began_at, session.seconds) if session is not None else (0.0, 0.0)
-        self._settings.observer.authenticated(self._broker, self.label, seconds, lifetime, is_renewal=is_renewal)
+        seconds, lifetime = (
+            (session.authenticated_at - session.began_at, session.seconds)
+            if session is not None
+            else (0.0, 0.0)
+        )
+        self._settings.observer.authenticated(
+            self._broker, self.label, seconds, lifetime, is_renewal=is_renewal
+        )
 
     async def _renew(self) -> None:
         """Renew the session of the connection. An error ends the connection, unless nothing was sent yet."""
         self._renew_at = None
         connection, security = self.connection, self._settings.security
-        if connection is None or not connection.is_usable or security is None or security.sasl is None:
+        if (
+            connection is None
+            or not connection.is_usable
+            or security is None
+            or security.sasl is None
+        ):
             return
         try:
             await security.sasl.authenticate(connection, self._settings.request_timeout)
         except Exception as error:
             # A lost connection has an error of its own, which may have come first.
             explained = _explained(error, self._broker)
-            self._settings.observer.authentication_failed(self._broker, self.label, explained, is_renewal=True)
+            self._settings.observer.authentication_failed(
+                self._broker, self.label, explained, is_renewal=True
+            )
             if isinstance(error, CredentialsRefused):
                 await self._on_renewal_refused(connection, explained)
             elif connection.held is not None:
@@ -401,7 +435,9 @@ class BrokerConnection:
         self.connection = None
         self._settings.observer.lost(self._broker, self.label, connection.cause)
         self.node.addresses.forget("" if connection.is_closed_here else address)
-        self._not_before = self._connected_at + self._settings.reconnect.after(1, self._settings.chance())
+        self._not_before = self._connected_at + self._settings.reconnect.after(
+            1, self._settings.chance()
+        )
         self._was_lost = not connection.is_closed_here
         if isinstance(connection.cause, RequestTimedOut):
             self.node.on_silence()
@@ -457,7 +493,9 @@ def _explained(error: BaseException, broker: Broker) -> TransportError:
         explained: TransportError = type(error)(text, error.stage, error.mechanism, error.code)
     else:
         explained = ConnectionLost(text)
-    explained.__cause__ = error.__cause__ if type(error) is ConnectionLost and error.__cause__ is not None else error
+    explained.__cause__ = (
+        error.__cause__ if type(error) is ConnectionLost and error.__cause__ is not None else error
+    )
     return explained
 
 

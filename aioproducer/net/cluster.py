@@ -147,7 +147,10 @@ class BrokerNode:
         An attempt takes its whole time limit if the broker's address leads nowhere, as that of a pod that was replaced.
         """
         standing = self.standing
-        is_late = standing is Standing.DIALLING and self._loop.time() - self.control.tried_at >= _LONG_DIAL
+        is_late = (
+            standing is Standing.DIALLING
+            and self._loop.time() - self.control.tried_at >= _LONG_DIAL
+        )
         return is_late or standing is Standing.PAUSING
 
     @property
@@ -161,7 +164,13 @@ class BrokerNode:
         return 0.0 if self.control.is_usable else self.control.tried_at
 
     async def call(
-        self, key: ApiKey, message: Callable[[int], Any], *, timeout: float, patience: float | None = None, newest: int | None = None
+        self,
+        key: ApiKey,
+        message: Callable[[int], Any],
+        *,
+        timeout: float,
+        patience: float | None = None,
+        newest: int | None = None,
     ) -> Answer:
         """Send a request over the control connection. Returns the answer.
 
@@ -182,11 +191,18 @@ class BrokerNode:
                 version = connection.version_of(key)
                 version = version if newest is None else min(version, newest)
                 is_doubted = self._loop.time() - connection.used_at >= _LONG_IDLE
-                return await connection.ask(key, version, message(version), min(timeout, _DOUBTED) if is_doubted else timeout)
+                return await connection.ask(
+                    key,
+                    version,
+                    message(version),
+                    min(timeout, _DOUBTED) if is_doubted else timeout,
+                )
         except TimeoutError as error:
             if isinstance(error, TransportError):
                 raise
-            raise RequestTimedOut(f"{self.where} did not answer {NAMES[key]} within {round(timeout, 3):g} s") from error
+            raise RequestTimedOut(
+                f"{self.where} did not answer {NAMES[key]} within {round(timeout, 3):g} s"
+            ) from error
 
     def decode(self, answer: Answer) -> Any:
         """Return the message of an answer to `call`. The control connection ends if the bytes are not such a message.
@@ -224,7 +240,11 @@ class BrokerNode:
         for broker_connection in (self.produce, self.control):
             connection = broker_connection.connection
             if connection is not None and not (connection.in_flight or connection.has_unsent):
-                connection.abort(ConnectionLost(f"{self.where}: the connection was given up, as another one to this broker is silent"))
+                connection.abort(
+                    ConnectionLost(
+                        f"{self.where}: the connection was given up, as another one to this broker is silent"
+                    )
+                )
 
     def _on_unmuted(self) -> None:
         self._unmute = None
@@ -245,7 +265,9 @@ class BrokerNode:
             one.abort() if now else one.close()
 
     def __repr__(self) -> str:
-        broker_connections = ", ".join(name for name in ("produce", "control") if getattr(self, name).connection is not None)
+        broker_connections = ", ".join(
+            name for name in ("produce", "control") if getattr(self, name).connection is not None
+        )
         return f"<BrokerNode {self.broker.name} {self.where}: {broker_connections or 'no connection'}, {counted(self.failures, 'failure')}>"
 
 
@@ -289,7 +311,11 @@ class Cluster:
         self._begin()
 
     def _begin(self) -> None:
-        look_up = canonical(self._settings.resolver) if self._settings.canonical_bootstrap else self._settings.resolver.resolve
+        look_up = (
+            canonical(self._settings.resolver)
+            if self._settings.canonical_bootstrap
+            else self._settings.resolver.resolve
+        )
         nodes = []
         for at, address in enumerate(self._addresses):
             host, _, port = address.rpartition(":")
@@ -310,14 +336,22 @@ class Cluster:
     @property
     def connections(self) -> list[BrokerConnection]:
         """Return both connections of each node, those of the bootstrap addresses last."""
-        return [one for node in (*self._nodes.values(), *self._bootstrap) for one in (node.produce, node.control)]
+        return [
+            one
+            for node in (*self._nodes.values(), *self._bootstrap)
+            for one in (node.produce, node.control)
+        ]
 
     def feature(self, name: str) -> int | None:
         """Return the level of a finalized feature (KIP-584); 0 if the cluster has not finalized it.
 
         The level comes from the newest features epoch among the usable connections. Returns None if no connection is usable.
         """
-        told = [one.connection for one in self.connections if one.connection is not None and one.is_usable]
+        told = [
+            one.connection
+            for one in self.connections
+            if one.connection is not None and one.is_usable
+        ]
         newest = max(told, key=attrgetter("features_epoch"), default=None)
         return None if newest is None else newest.features.get(name, 0)
 
@@ -348,7 +382,13 @@ class Cluster:
                 node.close()
         for node_id, broker in brokers.items():
             if node_id not in self._nodes:
-                self._nodes[node_id] = BrokerNode(broker, self._settings, self._settings.resolver.resolve, self._spawn, self._on_change)
+                self._nodes[node_id] = BrokerNode(
+                    broker,
+                    self._settings,
+                    self._settings.resolver.resolve,
+                    self._spawn,
+                    self._on_change,
+                )
         if self._nodes:
             self._leave_bootstrap()
 
@@ -372,11 +412,20 @@ class Cluster:
         """
         self._turn += 1
         nodes = list(self._nodes.values())
-        added = self._bootstrap if not nodes or (self._settings.rebootstraps and _seem_gone(nodes)) else ()
+        added = (
+            self._bootstrap
+            if not nodes or (self._settings.rebootstraps and _seem_gone(nodes))
+            else ()
+        )
         nodes += added
         at = self._turn % len(nodes)
-        orders = {node: (*node.load, node not in added, node.tried_at) for node in nodes[at:] + nodes[:at]}
-        return sorted((node for node, order in orders.items() if order[0] < Standing.MUTED), key=orders.__getitem__)
+        orders = {
+            node: (*node.load, node not in added, node.tried_at) for node in nodes[at:] + nodes[:at]
+        }
+        return sorted(
+            (node for node, order in orders.items() if order[0] < Standing.MUTED),
+            key=orders.__getitem__,
+        )
 
     async def reach(self, patience: float) -> BrokerNode:
         """Return the best node to ask (`candidates`), after its control connection is made.
@@ -389,7 +438,9 @@ class Cluster:
         """
         trouble: TransportError = ConnectionLost("no broker can be asked")
         tried: set[BrokerNode] = set()
-        while (node := next((node for node in self.candidates() if node not in tried), None)) is not None:
+        while (
+            node := next((node for node in self.candidates() if node not in tried), None)
+        ) is not None:
             tried.add(node)
             try:
                 await node.control.connected(patience)

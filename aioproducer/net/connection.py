@@ -62,11 +62,15 @@ class Answer(NamedTuple):
         Raises:
             ProtocolError: the bytes are not such a message, or it has more than `most` elements.
         """
-        return codec(f"{NAMES[self.key]}.response", self.version if version is None else version).decode(self.frame, self.offset, most)
+        return codec(
+            f"{NAMES[self.key]}.response", self.version if version is None else version
+        ).decode(self.frame, self.offset, most)
 
     def decode_in_steps(self) -> Any:
         """Return a generator that decodes in small steps and returns the message."""
-        return codec(f"{NAMES[self.key]}.response", self.version).decode_in_steps(self.frame, self.offset)
+        return codec(f"{NAMES[self.key]}.response", self.version).decode_in_steps(
+            self.frame, self.offset
+        )
 
 
 class Connection:
@@ -168,9 +172,16 @@ class Connection:
         except BaseException as error:
             # A signal handler's. Where the next frame begins is not known if it came before there were frames.
             if not frames:
-                self.abort(ConnectionLost(f"{self.where}: {type(error).__name__} was raised while an answer was read"))
+                self.abort(
+                    ConnectionLost(
+                        f"{self.where}: {type(error).__name__} was raised while an answer was read"
+                    )
+                )
             for frame in frames:
-                if self.in_flight_requests.requests and correlation_of(frame) == self.in_flight_requests.requests[0].correlation_id:
+                if (
+                    self.in_flight_requests.requests
+                    and correlation_of(frame) == self.in_flight_requests.requests[0].correlation_id
+                ):
                     self._on_frame(frame)
             raise
 
@@ -184,7 +195,10 @@ class Connection:
         cause = self.cause
         if cause is None:
             hint = self.close_hint if self.in_flight_requests.requests else ""
-            cause = ConnectionLost(f"{self.where} closed the connection{hint}" + (f": {exc}" if exc is not None else ""))
+            cause = ConnectionLost(
+                f"{self.where} closed the connection{hint}"
+                + (f": {exc}" if exc is not None else "")
+            )
             cause.__cause__ = exc
         self.is_lost = True
         self._gone.set()
@@ -247,7 +261,9 @@ class Connection:
     def learn_versions(self, versions: Mapping[int, tuple[int, int]]) -> None:
         """Keep the broker's (lowest, highest) version by API key, and negotiate the version of each request."""
         self.versions = versions
-        self.agreed = {key: version for key in ApiKey if (version := negotiate(key, versions)) is not None}
+        self.agreed = {
+            key: version for key in ApiKey if (version := negotiate(key, versions)) is not None
+        }
 
     def version_of(self, key: ApiKey) -> int:
         """Return the highest version of a request that the broker and this client know.
@@ -280,12 +296,18 @@ class Connection:
             self._loop.call_soon(self._call, on_answer, self.cause)
             return
         if self.held is not None and key not in _AUTHENTICATION:
-            self.held.append((partial(self.send, key, version, body, on_answer, timeout), on_answer))
+            self.held.append(
+                (partial(self.send, key, version, body, on_answer, timeout), on_answer)
+            )
             return
         try:
             self._put(key, version, body)
             deadline = self.used_at + timeout
-            self.in_flight_requests.requests.append(_new_tuple(InFlightRequest, (self._correlation_id, key, version, deadline, on_answer)))
+            self.in_flight_requests.requests.append(
+                _new_tuple(
+                    InFlightRequest, (self._correlation_id, key, version, deadline, on_answer)
+                )
+            )
             if deadline < self._armed_for:
                 self._arm(deadline)
         except BaseException as error:
@@ -294,7 +316,11 @@ class Connection:
             raise
 
     def send_unanswered(
-        self, key: ApiKey, version: int, body: Sequence[Buffer], on_written: Callable[[Answer | TransportError | None], None]
+        self,
+        key: ApiKey,
+        version: int,
+        body: Sequence[Buffer],
+        on_written: Callable[[Answer | TransportError | None], None],
     ) -> None:
         """Send a request that gets no answer (acks=0). `on_written(None)` is called when the write buffer is not full.
 
@@ -304,7 +330,9 @@ class Connection:
             self._loop.call_soon(self._call, on_written, self.cause)
             return
         if self.held is not None:
-            self.held.append((partial(self.send_unanswered, key, version, body, on_written), on_written))
+            self.held.append(
+                (partial(self.send_unanswered, key, version, body, on_written), on_written)
+            )
             return
         try:
             self._put(key, version, body)
@@ -335,7 +363,13 @@ class Connection:
             else:
                 future.set_result(answer)
 
-        self.send(key, version, codec(f"{NAMES[key]}.request", version).encode(message), on_answer, timeout)
+        self.send(
+            key,
+            version,
+            codec(f"{NAMES[key]}.request", version).encode(message),
+            on_answer,
+            timeout,
+        )
         return await future
 
     def hold(self) -> None:
@@ -361,7 +395,9 @@ class Connection:
             self._stream.abort()
         except USER_FAILURES as error:
             # The stream may never call `connection_lost`.
-            self._loop.call_soon(self.connection_lost, error if isinstance(error, Exception) else None)
+            self._loop.call_soon(
+                self.connection_lost, error if isinstance(error, Exception) else None
+            )
 
     def close(self) -> None:
         """End the connection after its write buffer is sent."""
@@ -420,7 +456,9 @@ class Connection:
         request = requests[0]
         correlation_id, offset = decode_response(request.key, request.version, frame)
         if correlation_id != request.correlation_id:
-            raise ProtocolError(f"{self.where} answered request {correlation_id}, but {request.correlation_id} is the oldest")
+            raise ProtocolError(
+                f"{self.where} answered request {correlation_id}, but {request.correlation_id} is the oldest"
+            )
         self.close_hint = ""
         self.used_at = self._loop.time()
         if self._traffic is not None:
@@ -441,7 +479,12 @@ class Connection:
         except ProtocolError as error:
             self.abort(error)
         except Exception as error:
-            self._loop.call_exception_handler({"message": f"A bug: an answer of {self.where} could not be taken in", "exception": error})
+            self._loop.call_exception_handler(
+                {
+                    "message": f"A bug: an answer of {self.where} could not be taken in",
+                    "exception": error,
+                }
+            )
 
     # Deadlines
 
@@ -474,7 +517,11 @@ class Connection:
         if first.deadline > now:
             self._arm(first.deadline)
         else:
-            self.abort(RequestTimedOut(f"{self.where} did not answer {NAMES[first.key]} in time; the connection was closed"))
+            self.abort(
+                RequestTimedOut(
+                    f"{self.where} did not answer {NAMES[first.key]} in time; the connection was closed"
+                )
+            )
 
     def _on_idle(self) -> None:
         self._idle_timer = None
@@ -501,11 +548,15 @@ def _call_surely(call: Callable[..., None], callback: Callable[[Any], None], arg
         raise
 
 
-def _end_by_stream(connection: Connection, loop: asyncio.AbstractEventLoop, method: str, error: BaseException) -> None:
+def _end_by_stream(
+    connection: Connection, loop: asyncio.AbstractEventLoop, method: str, error: BaseException
+) -> None:
     """End a connection, because a method of its stream raised: the stream of a user's dialer may raise anything."""
     if connection.cause is None:
         told = f": {error}" if str(error) else ""
-        connection.cause = ConnectionLost(f"{connection.where}: `{method}` of the connection's stream raised {type(error).__name__}{told}")
+        connection.cause = ConnectionLost(
+            f"{connection.where}: `{method}` of the connection's stream raised {type(error).__name__}{told}"
+        )
         connection.cause.__cause__ = error
     # The end of the connection fails its requests. A request that is being written is one of them by then.
     # In a loop that is closed none will be answered, nor does anything wait.

@@ -18,7 +18,13 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.errors import AuthenticationFailed, ConnectionLost, KafkaError, ProtocolError, broker_error
+from aioproducer.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+    broker_error,
+)
 from aioproducer.interfaces import USER_FAILURES, is_cancelled
 from aioproducer.net.connection import Connection
 from aioproducer.net.tls import TlsStream, server_name
@@ -50,7 +56,9 @@ _FIRST_WITH_CLUSTER_ID: Final = 2
 _FIRST_METADATA_WITH_MUTING: Final = 6
 # Brokers refuse these characters in a software version; the + of a local version is one of them (PEP 440).
 _STRANGE: Final = r"[^a-zA-Z0-9.-]"
-_CLOSED_AFTER_GREETING: Final = " after ApiVersions was answered: does the listener want SASL (security_protocol={})?"
+_CLOSED_AFTER_GREETING: Final = (
+    " after ApiVersions was answered: does the listener want SASL (security_protocol={})?"
+)
 
 
 class ConnectionSetup:
@@ -118,7 +126,9 @@ class ConnectionSetup:
         except TimeoutError as error:
             if not timer.expired():
                 raise
-            raise ConnectionLost(f"{self._where}: the name was not resolved within {round(patience, 3):g} s") from error
+            raise ConnectionLost(
+                f"{self._where}: the name was not resolved within {round(patience, 3):g} s"
+            ) from error
         finally:
             self._is_resolving = False
 
@@ -154,7 +164,9 @@ class ConnectionSetup:
             self.drop(connection)
             if not timer.expired():
                 raise
-            raise ConnectionLost(f"{where}: no usable connection within {round(patience, 3):g} s{why}") from error
+            raise ConnectionLost(
+                f"{where}: no usable connection within {round(patience, 3):g} s{why}"
+            ) from error
         # no stream stays open, whatever ends the attempt
         except BaseException:
             self.drop(connection)
@@ -180,7 +192,9 @@ class ConnectionSetup:
             await stream.handshake()
         # a ValueError reports a name that has no form for the DNS
         except (OSError, ValueError) as error:
-            raise in_handshake(error, name, tls, "PLAINTEXT" if self._sasl is None else "SASL_PLAINTEXT") from error
+            raise in_handshake(
+                error, name, tls, "PLAINTEXT" if self._sasl is None else "SASL_PLAINTEXT"
+            ) from error
         self._tls_stream = None
 
     def _name_of(self, address: str) -> str:
@@ -192,7 +206,12 @@ class ConnectionSetup:
         settings = self._settings
         is_last = self._closings % _TRIES == _TRIES - 1
         try:
-            throttle = await negotiate_versions(connection, settings.request_timeout, settings.software_version, in_oldest_form=is_last)
+            throttle = await negotiate_versions(
+                connection,
+                settings.request_timeout,
+                settings.software_version,
+                in_oldest_form=is_last,
+            )
         except (ConnectionLost, ProtocolError) as error:
             told = self._told(error, connection, address)
             if told is None:
@@ -202,13 +221,21 @@ class ConnectionSetup:
             self._closings = 0
         # a broker that let this client in by another connection wants no SASL
         if self._broker.node_id < 0 and self._sasl is None:
-            connection.close_hint = _CLOSED_AFTER_GREETING.format("SASL_PLAINTEXT" if self._tls is None else "SASL_SSL")
+            connection.close_hint = _CLOSED_AFTER_GREETING.format(
+                "SASL_PLAINTEXT" if self._tls is None else "SASL_SSL"
+            )
         self._owner.node.throttle(throttle)
 
-    def _told(self, error: ConnectionLost | ProtocolError, connection: Connection, address: str) -> TransportError | None:
+    def _told(
+        self, error: ConnectionLost | ProtocolError, connection: Connection, address: str
+    ) -> TransportError | None:
         """Return what a failed greeting says of the listener; None: it says no more than its own error."""
         if isinstance(error, ConnectionLost):
-            told = None if self._tls is None else after_handshake(error.__cause__, self._name_of(address), self._tls)
+            told = (
+                None
+                if self._tls is None
+                else after_handshake(error.__cause__, self._name_of(address), self._tls)
+            )
             self._closings += not isinstance(told, AuthenticationFailed)
             return told
         # an alert is certain, so that `start` need not wait; a connection that ends without one may be that of a broker that stops
@@ -219,7 +246,9 @@ class ConnectionSetup:
         """Raise ConnectionLost if a known broker belongs to another cluster than it did."""
         is_first, self._is_first = self._is_first, False
         known = self._settings.cluster_id()
-        is_sure = connection.agreed.get(ApiKey.PRODUCE, 0) >= _FIRST_WITH_TOPIC_IDS and (self._owner.label == "produce" or is_first)
+        is_sure = connection.agreed.get(ApiKey.PRODUCE, 0) >= _FIRST_WITH_TOPIC_IDS and (
+            self._owner.label == "produce" or is_first
+        )
         if known is None or self._broker.node_id < 0 or is_sure:
             return
         found, throttle = await read_cluster_id(connection, self._settings.request_timeout)
@@ -257,7 +286,9 @@ def _with_reasons(reasons: list[str], error: KafkaError) -> KafkaError:
     return ConnectionLost("; ".join(reasons))
 
 
-async def negotiate_versions(connection: Connection, timeout: float, software_version: str, *, in_oldest_form: bool = False) -> int:
+async def negotiate_versions(
+    connection: Connection, timeout: float, software_version: str, *, in_oldest_form: bool = False
+) -> int:
     """Ask the broker for its API versions and features, and keep them in `connection` (NET-02).
 
     The first request has this client's newest ApiVersions version. If the broker does not know it, one more request follows.
@@ -277,19 +308,34 @@ async def negotiate_versions(connection: Connection, timeout: float, software_ve
     """
     version = CLIENT_VERSIONS[ApiKey.API_VERSIONS][not in_oldest_form]
     software_version = re.sub(_STRANGE, "-", software_version)
-    request = message("ApiVersions.request", client_software_name=_SOFTWARE, client_software_version=software_version)
+    request = message(
+        "ApiVersions.request",
+        client_software_name=_SOFTWARE,
+        client_software_version=software_version,
+    )
     raw = await connection.ask(ApiKey.API_VERSIONS, version, request, timeout)
     if int.from_bytes(raw.frame[raw.offset : raw.offset + 2], "big") == _UNSUPPORTED_VERSION:
         # a broker that does not know the request's version answers with version 0
         refusal = raw.decode(version=0)
         offered = {api.api_key: api.max_version for api in refusal.api_keys}
-        raw = await connection.ask(ApiKey.API_VERSIONS, max(0, min(version - 1, offered.get(ApiKey.API_VERSIONS, 0))), request, timeout)
+        raw = await connection.ask(
+            ApiKey.API_VERSIONS,
+            max(0, min(version - 1, offered.get(ApiKey.API_VERSIONS, 0))),
+            request,
+            timeout,
+        )
     answer = raw.decode()
     if answer.error_code:
         raise broker_error(answer.error_code)
-    connection.features = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+    connection.features = {
+        feature.name: feature.max_version_level for feature in answer.finalized_features
+    }
     connection.features_epoch = answer.finalized_features_epoch
-    offers = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys if api.min_version <= api.max_version}
+    offers = {
+        api.api_key: (api.min_version, api.max_version)
+        for api in answer.api_keys
+        if api.min_version <= api.max_version
+    }
     connection.learn_versions(offers)
     return int(answer.throttle_time_ms) if raw.version >= _FIRST_WITH_MUTING else 0
 
@@ -311,4 +357,6 @@ async def read_cluster_id(connection: Connection, timeout: float) -> tuple[str |
         return None, 0
     request = message("Metadata.request", topics=[], allow_auto_topic_creation=False)
     answer = (await connection.ask(ApiKey.METADATA, version, request, timeout)).decode()
-    return answer.cluster_id, int(answer.throttle_time_ms) if version >= _FIRST_METADATA_WITH_MUTING else 0
+    return answer.cluster_id, int(
+        answer.throttle_time_ms
+    ) if version >= _FIRST_METADATA_WITH_MUTING else 0

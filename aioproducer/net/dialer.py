@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 
     from aioproducer.interfaces import Buffer, Receiver, Resolver, Stream
 
-__all__ = ["Addresses", "DnsResolver", "TcpDialer", "Verbatim", "canonical", "close_socket", "disown", "writer_of"]
+__all__ = [
+    "Addresses",
+    "DnsResolver",
+    "TcpDialer",
+    "Verbatim",
+    "canonical",
+    "close_socket",
+    "disown",
+    "writer_of",
+]
 
 # Seconds after which a name is looked up again while some of its addresses are still to be tried, and seconds that this look-up may take.
 _FRESH: Final = 5.0
@@ -35,7 +44,12 @@ _PATIENCE: Final = 1.0
 # When the system probes a connection that is silent: after 60 s, then each 15 s; after four probes without an answer the connection is lost.
 # By default Linux waits two hours, and NATs, firewalls and load balancers drop idle connections after some minutes. macOS has another
 # name for the first option.
-_PROBES: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPALIVE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+_PROBES: Final = (
+    ("TCP_KEEPIDLE", 60),
+    ("TCP_KEEPALIVE", 60),
+    ("TCP_KEEPINTVL", 15),
+    ("TCP_KEEPCNT", 4),
+)
 
 
 class DnsResolver:
@@ -75,7 +89,11 @@ def canonical(resolver: Resolver) -> Callable[[str], Awaitable[Sequence[str]]]:
     """Return a look-up function that gives the canonical names of the addresses of a name."""
 
     async def look_up(host: str) -> Sequence[str]:
-        return tuple(dict.fromkeys([await resolver.canonical_name(address) for address in await resolver.resolve(host)]))
+        return tuple(
+            dict.fromkeys(
+                [await resolver.canonical_name(address) for address in await resolver.resolve(host)]
+            )
+        )
 
     return look_up
 
@@ -174,10 +192,17 @@ class TcpDialer:
 
     def __init__(self, send_buffer: int = -1, receive_buffer: int = -1) -> None:
         self._options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-        self._options += [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _PROBES if hasattr(socket, name)]
+        self._options += [
+            (socket.IPPROTO_TCP, getattr(socket, name), value)
+            for name, value in _PROBES
+            if hasattr(socket, name)
+        ]
         self._options += [
             (socket.SOL_SOCKET, option, size)
-            for option, size in ((socket.SO_SNDBUF, send_buffer), (socket.SO_RCVBUF, receive_buffer))
+            for option, size in (
+                (socket.SO_SNDBUF, send_buffer),
+                (socket.SO_RCVBUF, receive_buffer),
+            )
             if size >= 0
         ]
 

@@ -46,7 +46,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow none: urllib then raises the answer as an error."""
 
 
-def fetch(url: str, body: bytes, headers: Mapping[str, str], *, context: ssl.SSLContext | None, timeout: float) -> Answer:
+def fetch(
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    context: ssl.SSLContext | None,
+    timeout: float,
+) -> Answer:
     """Return the answer to a POST. It blocks.
 
     Args:
@@ -74,12 +81,16 @@ def fetch(url: str, body: bytes, headers: Mapping[str, str], *, context: ssl.SSL
                 return Answer(response.status, _content(response, deadline))
         except urllib.error.HTTPError as refused:
             if 300 <= refused.code < 400:
-                raise FetchFailed(f"answers {refused.code}, a redirect, which is not followed: give the URL that it leads to") from None
+                raise FetchFailed(
+                    f"answers {refused.code}, a redirect, which is not followed: give the URL that it leads to"
+                ) from None
             with refused:
                 return Answer(refused.code, _content(refused, deadline))
     except (OSError, http.client.HTTPException, ValueError) as error:
         # urllib wraps what goes wrong before the answer
-        cause = getattr(error, "reason", None) if isinstance(error, urllib.error.URLError) else error
+        cause = (
+            getattr(error, "reason", None) if isinstance(error, urllib.error.URLError) else error
+        )
         raise FetchFailed(_reason(cause, host, timeout)) from None
 
 

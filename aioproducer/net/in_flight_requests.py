@@ -97,4 +97,6 @@ class InFlightRequests:
 
     def extend(self, seconds: float) -> None:
         """Extend the deadlines of all requests by `seconds`, for which the broker does not read (NET-14)."""
-        self.requests = deque(request._replace(deadline=request.deadline + seconds) for request in self.requests)
+        self.requests = deque(
+            request._replace(deadline=request.deadline + seconds) for request in self.requests
+        )

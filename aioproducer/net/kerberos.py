@@ -18,7 +18,14 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.errors import AuthenticationFailed, BrokerNotTrusted, ConfigError, CredentialsRefused, TokenUnavailable, printable
+from aioproducer.errors import (
+    AuthenticationFailed,
+    BrokerNotTrusted,
+    ConfigError,
+    CredentialsRefused,
+    TokenUnavailable,
+    printable,
+)
 from aioproducer.sasl.gssapi import Gssapi
 
 if TYPE_CHECKING:
@@ -43,7 +50,9 @@ _TICKET_EXPIRED: Final = 32
 _CREDENTIALS_EXPIRED: Final = 11 << 16
 _ROUTINE: Final = 0xFF << 16
 _NO_CACHE: Final = (141, 195)
-_NEW_TICKET: Final = "run kinit, or give sasl_kerberos_keytab, by which tickets are renewed without it"
+_NEW_TICKET: Final = (
+    "run kinit, or give sasl_kerberos_keytab, by which tickets are renewed without it"
+)
 _NEW_KEYTAB: Final = "the key is not the KDC's: make the keytab anew"
 
 
@@ -64,7 +73,10 @@ _REFUSALS: Final = {
 }
 _PASSING: Final = {
     _TICKET_EXPIRED: _NEW_TICKET,
-    **dict.fromkeys((33, 37, 147), "the clocks of this machine, the KDC and the broker must agree within 5 minutes"),
+    **dict.fromkeys(
+        (33, 37, 147),
+        "the clocks of this machine, the KDC and the broker must agree within 5 minutes",
+    ),
     154: "see [realms] and [domain_realm] in krb5.conf",
     156: "check that the KDC runs and can be reached from here",
     **dict.fromkeys(_NO_CACHE, _NEW_TICKET),
@@ -89,7 +101,9 @@ class Kerberos:
     @property
     def user(self) -> str:
         """Return the principal, or where it comes from, for error texts."""
-        return self._config.sasl_kerberos_principal or (_DEFAULT_PRINCIPAL if self._config.sasl_kerberos_keytab is None else _OF_KEYTAB)
+        return self._config.sasl_kerberos_principal or (
+            _DEFAULT_PRINCIPAL if self._config.sasl_kerberos_keytab is None else _OF_KEYTAB
+        )
 
     def mechanism(self, host: str) -> Gssapi:
         """Return the mechanism of one authentication. `host` is the broker's name, as it would stand in its certificate."""
@@ -126,7 +140,9 @@ class Kerberos:
         if keytab is None:
             return None
         # producers with the same keytab share its tickets; the library keeps those of a cache in memory until the process ends
-        name = hashlib.sha256(f"{keytab}\0{self._config.sasl_kerberos_principal}".encode()).hexdigest()[:32]
+        name = hashlib.sha256(
+            f"{keytab}\0{self._config.sasl_kerberos_principal}".encode()
+        ).hexdigest()[:32]
         return {"client_keytab": keytab, "ccache": f"MEMORY:aioproducer-{name}"}
 
 
@@ -149,17 +165,29 @@ class _Told(NamedTuple):
         elif number == _TICKET_EXPIRED and self.keytab is not None:
             advice = _RENEWED
         text = f"no Kerberos ticket for {self.service} as {self.principal}: {said}; {advice}"
-        return (CredentialsRefused if number in _REFUSALS else TokenUnavailable)(text, "token", Gssapi.name)
+        return (CredentialsRefused if number in _REFUSALS else TokenUnavailable)(
+            text, "token", Gssapi.name
+        )
 
     def _of_keytab(self, keytab: str) -> tuple[str, str]:
         path = keytab.removeprefix("FILE:")
         if not os.access(path, os.R_OK):
-            return f"the keytab {path} cannot be read", "check sasl_kerberos_keytab and the file's rights"
-        return f"the keytab {path} has no key of this principal", "`klist -k` shows its principals: give sasl_kerberos_principal"
+            return (
+                f"the keytab {path} cannot be read",
+                "check sasl_kerberos_keytab and the file's rights",
+            )
+        return (
+            f"the keytab {path} has no key of this principal",
+            "`klist -k` shows its principals: give sasl_kerberos_principal",
+        )
 
     def not_trusted(self, error: Any) -> AuthenticationFailed:
         """Return the error of this package for one of the library's about the broker's message."""
-        return BrokerNotTrusted(f"GSSAPI: {self.service} does not prove its identity: {_said(error)}", "sasl", Gssapi.name)
+        return BrokerNotTrusted(
+            f"GSSAPI: {self.service} does not prove its identity: {_said(error)}",
+            "sasl",
+            Gssapi.name,
+        )
 
 
 class _Context:
@@ -192,7 +220,9 @@ class _Context:
         try:
             made: bytes | None = self._context.step(token)
         except self._gss_error as error:
-            raise (self._told.explain if token is None else self._told.not_trusted)(error) from error
+            raise (self._told.explain if token is None else self._told.not_trusted)(
+                error
+            ) from error
         return made
 
     def wrap(self, data: bytes) -> bytes:

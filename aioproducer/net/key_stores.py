@@ -50,7 +50,9 @@ def read_pkcs12(option: str, path: str, password: Secret | None) -> KeyStore:
         ) from None
     data = _content(option, path)
     try:
-        store: Any = pkcs12.load_pkcs12(data, None if password is None else password.reveal().encode())
+        store: Any = pkcs12.load_pkcs12(
+            data, None if password is None else password.reveal().encode()
+        )
     # it raises a ValueError for a wrong password, and for a file that is no PKCS12; UnsupportedAlgorithm is an Exception of its own
     except ConfigError:
         raise
@@ -59,8 +61,12 @@ def read_pkcs12(option: str, path: str, password: Secret | None) -> KeyStore:
     pem = serialization.Encoding.PEM
     key = b""
     if store.key is not None:
-        key = store.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    certificates = [each.certificate for each in (store.cert, *store.additional_certs) if each is not None]
+        key = store.key.private_bytes(
+            pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    certificates = [
+        each.certificate for each in (store.cert, *store.additional_certs) if each is not None
+    ]
     return KeyStore(key, b"".join(certificate.public_bytes(pem) for certificate in certificates))
 
 
@@ -80,7 +86,9 @@ def _content(option: str, path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"{option}={path} cannot be read: {error.strerror or type(error).__name__}") from None
+        raise ConfigError(
+            f"{option}={path} cannot be read: {error.strerror or type(error).__name__}"
+        ) from None
 
 
 def pem_blocks(text: str) -> str:
@@ -100,7 +108,9 @@ def pem_blocks(text: str) -> str:
     return "".join(blocks)
 
 
-def load_trust(context: ssl.SSLContext, source: str, *, path: str | None = None, pem: str | None = None) -> None:
+def load_trust(
+    context: ssl.SSLContext, source: str, *, path: str | None = None, pem: str | None = None
+) -> None:
     """Load certificates that are trusted into a context, from a file or a text.
 
     Raises:
@@ -158,7 +168,9 @@ def load_key(
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"{source}: ssl_key_password is longer than OpenSSL takes, or not a text") from None
+        raise ConfigError(
+            f"{source}: ssl_key_password is longer than OpenSSL takes, or not a text"
+        ) from None
 
 
 def _reason(error: OSError, *, is_asked: bool) -> str:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["MskTokens"]
 
 _PACKAGE: Final = "aws_msk_iam_sasl_signer"
-_NO_CREDENTIALS: Final = (
-    "AWS has no credentials here: no variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, no profile, no role of this machine"
-)
+_NO_CREDENTIALS: Final = "AWS has no credentials here: no variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, no profile, no role of this machine"
 # What an error of the signer or of botocore means, by the name of its class. AttributeError: the signer 1.0.2 asks no credentials for their key.
 _MEANINGS: Final = {
     "AttributeError": _NO_CREDENTIALS,
@@ -54,7 +52,9 @@ class MskTokens:
 
     def __init__(self, config: SecurityOptions, brokers: Iterable[str]) -> None:
         if find_spec(_PACKAGE) is None:
-            raise ConfigError(f"sasl_mechanism={AWS_MSK_IAM} needs aws-msk-iam-sasl-signer-python: pip install 'aioproducer[msk]'")
+            raise ConfigError(
+                f"sasl_mechanism={AWS_MSK_IAM} needs aws-msk-iam-sasl-signer-python: pip install 'aioproducer[msk]'"
+            )
         self._config = config
         self._region = config.sasl_aws_region or regions_of(brokers)[0]
         self.name: str = f"the signer of AWS for {self._region}"
@@ -70,17 +70,25 @@ class MskTokens:
             return Token(Secret(text), ends_ms / 1000, "")
         # its text may hold a credential
         except Exception as error:
-            raise TokenUnavailable(f"{self.name}: {_meaning(error)}", "token", AWS_MSK_IAM) from None
+            raise TokenUnavailable(
+                f"{self.name}: {_meaning(error)}", "token", AWS_MSK_IAM
+            ) from None
 
     def _sign(self) -> tuple[str, int]:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as signer
 
         config, signed = self._config, None
         if config.sasl_aws_role_arn is not None:
-            role = _role(self._region, config.sasl_aws_role_arn, config.sasl_aws_role_session_name or signer.DEFAULT_STS_SESSION_NAME)
+            role = _role(
+                self._region,
+                config.sasl_aws_role_arn,
+                config.sasl_aws_role_session_name or signer.DEFAULT_STS_SESSION_NAME,
+            )
             signed = signer.generate_auth_token_from_credentials_provider(self._region, role)
         elif config.sasl_aws_profile_name is not None:
-            signed = signer.generate_auth_token_from_profile(self._region, config.sasl_aws_profile_name)
+            signed = signer.generate_auth_token_from_profile(
+                self._region, config.sasl_aws_profile_name
+            )
         else:
             signed = signer.generate_auth_token(self._region)
         text, ends_ms = signed
@@ -99,7 +107,9 @@ def _role(region: str, arn: str, session_name: str) -> Any:
         def load(self) -> Any:
             client = Session().create_client("sts", region_name=region)
             given = client.assume_role(RoleArn=arn, RoleSessionName=session_name)["Credentials"]
-            return Credentials(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"])
+            return Credentials(
+                given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"]
+            )
 
     return AssumedRole()
 

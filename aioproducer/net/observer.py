@@ -33,7 +33,9 @@ class Observer:
     def connected(self, broker: Broker, label: str) -> None:
         """Record that a connection is ready; `label` is "produce" or "control"."""
 
-    def encrypted(self, broker: Broker, facts: TlsFacts, client_certificate_ends_at: float | None) -> None:
+    def encrypted(
+        self, broker: Broker, facts: TlsFacts, client_certificate_ends_at: float | None
+    ) -> None:
         """Record what TLS agreed on for a connection that is ready.
 
         Args:
@@ -48,7 +50,15 @@ class Observer:
     def failed(self, broker: Broker, label: str, cause: TransportError, failures: int) -> None:
         """Record that an attempt to connect failed, the last of `failures` consecutive ones."""
 
-    def authenticated(self, broker: Broker, label: str, seconds: float, session_seconds: float, *, is_renewal: bool) -> None:
+    def authenticated(
+        self,
+        broker: Broker,
+        label: str,
+        seconds: float,
+        session_seconds: float,
+        *,
+        is_renewal: bool,
+    ) -> None:
         """Record that a connection was authenticated, by TLS or SASL, or that its session was renewed.
 
         Args:
@@ -59,7 +69,9 @@ class Observer:
             is_renewal: the connection was authenticated before (KIP-368).
         """
 
-    def authentication_failed(self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool) -> None:
+    def authentication_failed(
+        self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool
+    ) -> None:
         """Record that a connection could not be authenticated, or that its session could not be renewed."""
 
     def token_fetched(self, source: str, seconds: float) -> None:

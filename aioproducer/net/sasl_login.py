@@ -64,7 +64,11 @@ class SaslLogin:
         self.mechanism: str = mechanism if isinstance(mechanism, str) else mechanism.name
         self.chance = chance
         if for_host is None:
-            made = _mechanism(mechanism, username, password, token_auth=token_auth) if isinstance(mechanism, str) else mechanism
+            made = (
+                _mechanism(mechanism, username, password, token_auth=token_auth)
+                if isinstance(mechanism, str)
+                else mechanism
+            )
             for_host = partial(_same, made)
         self._for_host = for_host
         self._tokens = tokens
@@ -104,7 +108,11 @@ class SaslLogin:
         try:
             while True:
                 step = steps.send(result)
-                left = max(began_at, connection.muted_until) + timeout - asyncio.get_running_loop().time()
+                left = (
+                    max(began_at, connection.muted_until)
+                    + timeout
+                    - asyncio.get_running_loop().time()
+                )
                 if connection.held is None and isinstance(step, AskBroker):
                     connection.hold()
                 result = await self._result(step, connection, left)
@@ -127,7 +135,9 @@ class SaslLogin:
         if self._tokens is not None and token is not None and error.code in {None, _FAILED}:
             self._tokens.refused(token)
 
-    async def _result(self, step: AskBroker | SlowStep | TokenStep, connection: Connection, timeout: float) -> Any:
+    async def _result(
+        self, step: AskBroker | SlowStep | TokenStep, connection: Connection, timeout: float
+    ) -> Any:
         """Return the result of a step of the exchange."""
         if isinstance(step, SlowStep):
             return await self._take(step, connection, timeout)
@@ -146,10 +156,14 @@ class SaslLogin:
         except TimeoutError as error:
             if not timer.expired():
                 raise
-            raise ConnectionLost(f"{connection.where}: it took longer than {timeout:.1f} s to {step.name}") from error
+            raise ConnectionLost(
+                f"{connection.where}: it took longer than {timeout:.1f} s to {step.name}"
+            ) from error
         # the text names the reference
         except (ConfigError, OSError) as error:
-            raise ConnectionLost(f"{connection.where}: the credentials cannot be read: {error}") from error
+            raise ConnectionLost(
+                f"{connection.where}: the credentials cannot be read: {error}"
+            ) from error
         connection.slow_step = ""
         return result
 
@@ -164,7 +178,9 @@ def _same(mechanism: Mechanism, _host: str) -> Mechanism:
     return mechanism
 
 
-def _mechanism(name: str, username: str | Secret, password: Secret | None, *, token_auth: bool) -> Mechanism:
+def _mechanism(
+    name: str, username: str | Secret, password: Secret | None, *, token_auth: bool
+) -> Mechanism:
     user = username if isinstance(username, str) else username.reference or "(hidden)"
     secret_name = Secret(username) if isinstance(username, str) else username
     if password is None:

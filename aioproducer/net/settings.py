@@ -14,7 +14,14 @@ from aioproducer.net.msk import MskTokens
 from aioproducer.net.observer import UNSEEN
 from aioproducer.net.sasl_login import SaslLogin
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
-from aioproducer.net.tokens import AsyncFunctionSource, KeeperSettings, TokenKeeper, endpoint_source, endpoint_timeout, source_of
+from aioproducer.net.tokens import (
+    AsyncFunctionSource,
+    KeeperSettings,
+    TokenKeeper,
+    endpoint_source,
+    endpoint_timeout,
+    source_of,
+)
 from aioproducer.sasl.oauthbearer import NAME, OAuthBearer
 from aioproducer.sasl.tokens import RefreshPolicy
 
@@ -57,7 +64,9 @@ class Security:
 
 
 def security_of(
-    config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float] = lambda: time.time()
+    config: ProducerConfig,
+    chance: Callable[[], float],
+    wall_clock: Callable[[], float] = lambda: time.time(),
 ) -> Security | None:
     """Return the security that a producer's options ask for; None: PLAINTEXT.
 
@@ -75,19 +84,33 @@ def security_of(
         tls = TlsContexts(TlsSettings(**options))
     if config.security_protocol in {"SASL_PLAINTEXT", "SASL_SSL"}:
         if config.sasl_mechanism in {NAME, AWS_MSK_IAM}:
-            bearer = OAuthBearer(cast("tuple[tuple[str, str], ...]", config.sasl_oauthbearer_extensions))
-            tokens = TokenKeeper(_token_source(config, wall_clock), bearer.check, _keeper_settings(config, chance, wall_clock))
+            bearer = OAuthBearer(
+                cast("tuple[tuple[str, str], ...]", config.sasl_oauthbearer_extensions)
+            )
+            tokens = TokenKeeper(
+                _token_source(config, wall_clock),
+                bearer.check,
+                _keeper_settings(config, chance, wall_clock),
+            )
             sasl = SaslLogin(bearer, chance=chance, tokens=tokens)
         elif config.sasl_mechanism == GSSAPI:
             sasl = SaslLogin(GSSAPI, chance=chance, for_host=Kerberos(config).mechanism)
         else:
             user: Any = config.sasl_username
             password: Any = config.sasl_password
-            sasl = SaslLogin(str(config.sasl_mechanism), user, password, token_auth=config.sasl_token_auth, chance=chance)
+            sasl = SaslLogin(
+                str(config.sasl_mechanism),
+                user,
+                password,
+                token_auth=config.sasl_token_auth,
+                chance=chance,
+            )
     return None if tls is None and sasl is None else Security(tls, sasl, tokens)
 
 
-def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> TokenSource | AsyncFunctionSource:
+def _token_source(
+    config: ProducerConfig, wall_clock: Callable[[], float]
+) -> TokenSource | AsyncFunctionSource:
     """Return the source of the tokens that the options name."""
     if config.sasl_mechanism == AWS_MSK_IAM:
         return MskTokens(config, config.bootstrap_servers)
@@ -96,7 +119,9 @@ def _token_source(config: ProducerConfig, wall_clock: Callable[[], float]) -> To
     return source_of(config.sasl_oauthbearer_token)
 
 
-def _keeper_settings(config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float]) -> KeeperSettings:
+def _keeper_settings(
+    config: ProducerConfig, chance: Callable[[], float], wall_clock: Callable[[], float]
+) -> KeeperSettings:
     """Return when tokens are fetched."""
     policy = RefreshPolicy(
         config.sasl_login_refresh_window_factor,
@@ -104,8 +129,14 @@ def _keeper_settings(config: ProducerConfig, chance: Callable[[], float], wall_c
         config.sasl_login_refresh_min_period_seconds,
         config.sasl_login_refresh_buffer_seconds,
     )
-    backoff = Backoff(config.sasl_login_retry_backoff_ms / 1000, config.sasl_login_retry_backoff_max_ms / 1000)
-    timeout = _FETCH_TIMEOUT if config.sasl_oauthbearer_token_endpoint_url is None else endpoint_timeout(config)
+    backoff = Backoff(
+        config.sasl_login_retry_backoff_ms / 1000, config.sasl_login_retry_backoff_max_ms / 1000
+    )
+    timeout = (
+        _FETCH_TIMEOUT
+        if config.sasl_oauthbearer_token_endpoint_url is None
+        else endpoint_timeout(config)
+    )
     return KeeperSettings(policy, backoff, timeout, wall_clock, chance)
 
 
@@ -166,9 +197,15 @@ def net_settings(
         request_timeout=config.request_timeout_ms / 1000,
         setup=Backoff(
             config.socket_connection_setup_timeout_ms / 1000,
-            max(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms) / 1000,
+            max(
+                config.socket_connection_setup_timeout_ms,
+                config.socket_connection_setup_timeout_max_ms,
+            )
+            / 1000,
         ),
-        reconnect=Backoff(config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000),
+        reconnect=Backoff(
+            config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000
+        ),
         max_idle=max(config.connections_max_idle_ms, 0) / 1000,
         canonical_bootstrap=config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only",
         rebootstraps=config.metadata_recovery_strategy == "rebootstrap",

@@ -98,7 +98,9 @@ class TlsStream:
         ValueError: `server_name` is empty. `ssl` would take it, and check nothing.
     """
 
-    def __init__(self, receiver: Receiver, context: ssl.SSLContext, server_name: str, turns: HandshakeTurns) -> None:
+    def __init__(
+        self, receiver: Receiver, context: ssl.SSLContext, server_name: str, turns: HandshakeTurns
+    ) -> None:
         if not server_name:
             raise ValueError("there is no name to check the server's certificate against")
         self._receiver = receiver
@@ -156,7 +158,9 @@ class TlsStream:
             self._incoming.write(self._arrived.popleft())
         try:
             if self._tls is None:
-                self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_hostname=self._server_name)
+                self._tls = self._context.wrap_bio(
+                    self._incoming, self._outgoing, server_hostname=self._server_name
+                )
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
@@ -252,7 +256,11 @@ class TlsStream:
         if self._is_up:
             self._receiver.connection_lost(self._error or exc)
         else:
-            self._error = self._error or exc or ConnectionResetError("the connection was lost during the TLS handshake")
+            self._error = (
+                self._error
+                or exc
+                or ConnectionResetError("the connection was lost during the TLS handshake")
+            )
             self._end_handshake()
 
     def _take_rest(self) -> None:
@@ -334,7 +342,11 @@ class TlsStream:
         if not self._is_up:
             return None
         cipher, certificate = self._tls.cipher(), self._tls.getpeercert()
-        ends = None if not certificate else float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
+        ends = (
+            None
+            if not certificate
+            else float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
+        )
         return TlsFacts(self._tls.version() or "", cipher[0] if cipher else "", ends)
 
     def close(self) -> None:

@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aioproducer.config.security_options import type_of
-from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConfigError, ConnectionLost, CredentialsRefused
+from aioproducer.errors import (
+    AuthenticationFailed,
+    CertificateNotTrusted,
+    ConfigError,
+    ConnectionLost,
+    CredentialsRefused,
+)
 from aioproducer.interfaces import USER_FAILURES, is_cancelled, is_coroutine_function
 from aioproducer.net.key_stores import load_key, load_trust, pem_blocks, read_pkcs12
 from aioproducer.net.threads import SlowCalls
@@ -31,7 +37,16 @@ if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
     from aioproducer.errors import TransportError
 
-__all__ = ["TlsContexts", "TlsSettings", "after_handshake", "endpoint_context", "in_handshake", "make_context", "no_name", "refusal"]
+__all__ = [
+    "TlsContexts",
+    "TlsSettings",
+    "after_handshake",
+    "endpoint_context",
+    "in_handshake",
+    "make_context",
+    "no_name",
+    "refusal",
+]
 
 _log = logging.getLogger(__name__)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -122,15 +137,21 @@ class TlsContexts:
     async def _asked(self, function: Callable[[], Any]) -> ssl.SSLContext:
         """Return the context that a user's function gives. What the function raises is not quoted, as it may hold a secret."""
         try:
-            context = await (function() if is_coroutine_function(function) else self._calls.run(function))
+            context = await (
+                function() if is_coroutine_function(function) else self._calls.run(function)
+            )
             if inspect.isawaitable(context):
                 context = await context
         except USER_FAILURES as error:
             if is_cancelled():
                 raise
-            raise ConfigError(f"the function given as ssl_context raised {type(error).__name__}") from None
+            raise ConfigError(
+                f"the function given as ssl_context raised {type(error).__name__}"
+            ) from None
         if not isinstance(context, ssl.SSLContext):
-            raise ConfigError(f"the function given as ssl_context returned {type(context).__name__}, not an ssl.SSLContext")
+            raise ConfigError(
+                f"the function given as ssl_context returned {type(context).__name__}, not an ssl.SSLContext"
+            )
         return context
 
     # In the thread
@@ -141,13 +162,18 @@ class TlsContexts:
         if loaded is not None and loaded.stamp == stamp:
             return loaded
         try:
-            return _Loaded(make_context(self._settings), stamp, _certificate_ends_at(self._settings))
+            return _Loaded(
+                make_context(self._settings), stamp, _certificate_ends_at(self._settings)
+            )
         except ConfigError as error:
             if loaded is None:
                 raise
             if stamp != self._warned_of:
                 self._warned_of = stamp
-                _log.warning("the TLS files have changed and cannot be loaded; the former ones stay in use: %s", error)
+                _log.warning(
+                    "the TLS files have changed and cannot be loaded; the former ones stay in use: %s",
+                    error,
+                )
             return loaded
 
 
@@ -218,11 +244,17 @@ def _load_trust(tls_context: ssl.SSLContext, settings: TlsSettings) -> None:
             store = read_pkcs12(option, path, settings.ssl_truststore_password)
             load_trust(tls_context, f"{option}={path}", pem=store.certificates.decode("ascii"))
     elif settings.ssl_truststore_certificates is not None:
-        load_trust(tls_context, "ssl_truststore_certificates", pem=settings.ssl_truststore_certificates)
+        load_trust(
+            tls_context, "ssl_truststore_certificates", pem=settings.ssl_truststore_certificates
+        )
     else:
         tls_context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if settings.ssl_crl_location is not None:
-        load_trust(tls_context, f"ssl_crl_location={settings.ssl_crl_location}", path=settings.ssl_crl_location)
+        load_trust(
+            tls_context,
+            f"ssl_crl_location={settings.ssl_crl_location}",
+            path=settings.ssl_crl_location,
+        )
         if not tls_context.cert_store_stats()["crl"]:
             raise ConfigError(f"ssl_crl_location={settings.ssl_crl_location} has no CRL in PEM")
         tls_context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
@@ -243,7 +275,10 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
     elif settings.ssl_keystore_key is not None:
         key = settings.ssl_keystore_key
         load_key(
-            context, source, pem_blocks(f"{key.reveal()}\n{settings.ssl_keystore_certificate_chain or ''}").encode(), password=password
+            context,
+            source,
+            pem_blocks(f"{key.reveal()}\n{settings.ssl_keystore_certificate_chain or ''}").encode(),
+            password=password,
         )
     else:
         # the key may be beside the certificate, in either file
@@ -277,7 +312,9 @@ def _ends_at(pem: bytes) -> float | None:
 def _stamp(settings: TlsSettings) -> Hashable:
     """Return a value that changes when a file, or what a secret refers to, has changed."""
     options: dict[str, Any] = settings._asdict()
-    paths = [value for name, value in options.items() if name.endswith("_location") and value is not None]
+    paths = [
+        value for name, value in options.items() if name.endswith("_location") and value is not None
+    ]
     secrets = [value for value in options.values() if getattr(value, "reference", None) is not None]
     return tuple(map(_stat, paths)), tuple(hash(secret.reveal()) for secret in secrets)
 
@@ -365,18 +402,24 @@ _NO_TLS: Final = frozenset(
         "UNKNOWN_PROTOCOL",
     }
 )
-_NO_COMMON: Final = frozenset({"SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_INSUFFICIENT_SECURITY"})
+_NO_COMMON: Final = frozenset(
+    {"SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_INSUFFICIENT_SECURITY"}
+)
 _UNKNOWN_NAME: Final = frozenset({"TLSV1_UNRECOGNIZED_NAME", "TLSV1_ALERT_UNRECOGNIZED_NAME"})
 
 
 def no_name(host: str, reason: object) -> CertificateNotTrusted:
     """Return the error of a broker's host that no certificate can be checked against."""
-    return CertificateNotTrusted(f"{host!r} is no name that a certificate can be checked against: {reason}", "tls")
+    return CertificateNotTrusted(
+        f"{host!r} is no name that a certificate can be checked against: {reason}", "tls"
+    )
 
 
 def refusal(error: ssl.SSLCertVerificationError, name: str) -> str:
     """Return why a certificate is refused that was checked against `name`."""
-    return _VERIFICATION.get(error.verify_code, f"{error.verify_message} ({error.verify_code})").format(name=name)
+    return _VERIFICATION.get(
+        error.verify_code, f"{error.verify_message} ({error.verify_code})"
+    ).format(name=name)
 
 
 def in_handshake(error: Exception, name: str, tls: TlsContexts, without_tls: str) -> TransportError:
@@ -389,7 +432,10 @@ def in_handshake(error: Exception, name: str, tls: TlsContexts, without_tls: str
         without_tls: the value of security_protocol for the same listener without TLS, for hints.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        return CertificateNotTrusted(f"the broker's certificate is refused: {refusal(error, name)}. Trusted: {tls.trust}", "tls")
+        return CertificateNotTrusted(
+            f"the broker's certificate is refused: {refusal(error, name)}. Trusted: {tls.trust}",
+            "tls",
+        )
     hint = f"is it a listener without TLS (security_protocol={without_tls})?"
     if isinstance(error, ssl.SSLError):
         reason = error.reason or ""
@@ -404,7 +450,9 @@ def in_handshake(error: Exception, name: str, tls: TlsContexts, without_tls: str
     return ConnectionLost(f"{end}: {hint}")
 
 
-def after_handshake(error: BaseException | None, name: str, tls: TlsContexts) -> TransportError | None:
+def after_handshake(
+    error: BaseException | None, name: str, tls: TlsContexts
+) -> TransportError | None:
     """Return the error of a connection that ended before its first answer; None: TLS has nothing to do with it.
 
     TLS 1.3 reports a client certificate that is refused only when the handshake is over. A reset may overtake that alert.
@@ -412,8 +460,14 @@ def after_handshake(error: BaseException | None, name: str, tls: TlsContexts) ->
     if isinstance(error, ssl.SSLError):
         return _of_tls(error, name, tls)
     if isinstance(error, ConnectionResetError):
-        wanted = "wants a client certificate (ssl_keystore_location)" if tls.certificate is None else f"refuses ours ({tls.certificate})"
-        return ConnectionLost(f"reset before the first answer; perhaps the broker {wanted}: {error}")
+        wanted = (
+            "wants a client certificate (ssl_keystore_location)"
+            if tls.certificate is None
+            else f"refuses ours ({tls.certificate})"
+        )
+        return ConnectionLost(
+            f"reset before the first answer; perhaps the broker {wanted}: {error}"
+        )
     return None
 
 
@@ -423,13 +477,19 @@ def _of_tls(error: ssl.SSLError, name: str, tls: TlsContexts) -> TransportError:
     if reason in _CERTIFICATE_ALERTS:
         return _refused(_CERTIFICATE_ALERTS[reason], tls)
     if reason in _OLD_VERSIONS:
-        return AuthenticationFailed(f"the broker takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols ({reason})", "tls")
+        return AuthenticationFailed(
+            f"the broker takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols ({reason})",
+            "tls",
+        )
     if reason in _NO_COMMON:
         wanted = (
-            "a client certificate (ssl_keystore_location)" if tls.certificate is None else f"another certificate than {tls.certificate}"
+            "a client certificate (ssl_keystore_location)"
+            if tls.certificate is None
+            else f"another certificate than {tls.certificate}"
         )
         return CredentialsRefused(
-            f"the broker refuses the handshake: it shares no cipher suite (ssl_cipher_suites), or wants {wanted}", "tls"
+            f"the broker refuses the handshake: it shares no cipher suite (ssl_cipher_suites), or wants {wanted}",
+            "tls",
         )
     if reason in _UNKNOWN_NAME:
         return AuthenticationFailed(f"the broker has no certificate for the name {name!r}", "tls")

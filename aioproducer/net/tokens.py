@@ -67,9 +67,7 @@ __all__ = [
 _LARGEST_SECONDS: Final = 1e11
 # A time since 1970 that is smaller is a duration: the year 1973.
 _SMALLEST_SECONDS: Final = 1e8
-_KINDS: Final = (
-    "a str, or (str, its end in seconds or milliseconds since 1970), and then its principal and its extensions, if there are any"
-)
+_KINDS: Final = "a str, or (str, its end in seconds or milliseconds since 1970), and then its principal and its extensions, if there are any"
 _LONGEST_TUPLE: Final = 4
 
 
@@ -146,7 +144,9 @@ class _FunctionSource:
         extensions: returns the extensions of its tokens; None: they have none.
     """
 
-    def __init__(self, name: str, function: Callable[[], Any], extensions: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, name: str, function: Callable[[], Any], extensions: Callable[[], Any] | None = None
+    ) -> None:
         self.name = name
         self._function = function
         self._extensions = extensions
@@ -212,17 +212,23 @@ def _shape(given: Any) -> str:
     if given is None:
         return "None"
     if isinstance(given, tuple):
-        return f"a tuple of ({', '.join(type(part).__name__ for part in given[: _LONGEST_TUPLE + 1])})"
+        return (
+            f"a tuple of ({', '.join(type(part).__name__ for part in given[: _LONGEST_TUPLE + 1])})"
+        )
     return f"a value of type {type(given).__name__}"
 
 
 def _end_of(lifetime: Any) -> float:
     """Return the end of a token in seconds since 1970."""
     if isinstance(lifetime, bool) or not is_number(lifetime):
-        raise _NoToken(f"returned the end of a token as {type(lifetime).__name__}: it is a number of seconds or milliseconds since 1970")
+        raise _NoToken(
+            f"returned the end of a token as {type(lifetime).__name__}: it is a number of seconds or milliseconds since 1970"
+        )
     ends = float(lifetime)
     if not math.isfinite(ends) or ends < _SMALLEST_SECONDS:
-        raise _NoToken("returned an end of the token that is no time since 1970: a duration is added to time.time()")
+        raise _NoToken(
+            "returned an end of the token that is no time since 1970: a duration is added to time.time()"
+        )
     return ends / 1000 if ends > _LARGEST_SECONDS else ends
 
 
@@ -230,7 +236,9 @@ def _pairs(extensions: Any) -> tuple[tuple[str, str], ...]:
     """Return extensions as pairs."""
     if extensions is None:
         return ()
-    if not isinstance(extensions, Mapping) or not all(isinstance(one, str) for pair in extensions.items() for one in pair):
+    if not isinstance(extensions, Mapping) or not all(
+        isinstance(one, str) for pair in extensions.items() for one in pair
+    ):
         raise _NoToken("returned extensions that are no mapping of str to str")
     pairs = tuple(extensions.items())
     fault = extension_fault(pairs)
@@ -243,7 +251,11 @@ def _pairs(extensions: Any) -> tuple[tuple[str, str], ...]:
 
 # Seconds for the connection, and for the answer.
 _TIMEOUT: Final = 10.0
-_HEADERS: Final = {"Accept": "application/json", "Cache-Control": "no-cache", "Content-Type": "application/x-www-form-urlencoded"}
+_HEADERS: Final = {
+    "Accept": "application/json",
+    "Cache-Control": "no-cache",
+    "Content-Type": "application/x-www-form-urlencoded",
+}
 _MAX_QUOTED: Final = 200
 # A part of a secret that is shorter says too little to be searched in an answer.
 _MIN_SEARCHED: Final = 4
@@ -296,15 +308,29 @@ class OidcSource:
         client = config.sasl_oauthbearer_client_credentials_client_id or ""
         secret = cast("Secret", config.sasl_oauthbearer_client_credentials_client_secret).reveal()
         # encoded as in a form before they are joined (RFC 6749, 2.3.1), which not every server expects
-        login = f"{quote_plus(client)}:{quote_plus(secret)}" if config.sasl_oauthbearer_header_urlencode else f"{client}:{secret}"
+        login = (
+            f"{quote_plus(client)}:{quote_plus(secret)}"
+            if config.sasl_oauthbearer_header_urlencode
+            else f"{client}:{secret}"
+        )
         basic = base64.b64encode(login.encode()).decode("ascii")
         form = {"grant_type": "client_credentials"}
         if scope := (config.sasl_oauthbearer_scope or "").strip():
             form["scope"] = scope
         asked_at = self._clock()
-        context = endpoint_context(config.https_ca_location, config.https_ca_pem) if url.startswith("https") else None
+        context = (
+            endpoint_context(config.https_ca_location, config.https_ca_pem)
+            if url.startswith("https")
+            else None
+        )
         headers = {**_HEADERS, "Authorization": f"Basic {basic}"}
-        answer = fetch(url, urlencode(form).encode("ascii"), headers, context=context, timeout=endpoint_timeout(config))
+        answer = fetch(
+            url,
+            urlencode(form).encode("ascii"),
+            headers,
+            context=context,
+            timeout=endpoint_timeout(config),
+        )
         try:
             fields = json.loads(answer.body)
         # RecursionError: many brackets
@@ -320,14 +346,18 @@ class OidcSource:
 def _refusal(status: int, fields: Any, secrets: tuple[str, ...]) -> str:
     """Return the words of an answer that is no success."""
     fields = fields if isinstance(fields, dict) else {}
-    error, description = (_quoted(fields.get(name), secrets) for name in ("error", "error_description"))
+    error, description = (
+        _quoted(fields.get(name), secrets) for name in ("error", "error_description")
+    )
     told = f"{error} ({description})" if error and description else error or description
     return f"answers {status}" + (f": {told}" if told else "")
 
 
 def _quoted(value: Any, secrets: tuple[str, ...]) -> str:
     """Return the printable characters of a text, cut; empty if it is no text, or repeats a secret."""
-    if not isinstance(value, str) or any(one in value for one in secrets if len(one) >= _MIN_SEARCHED):
+    if not isinstance(value, str) or any(
+        one in value for one in secrets if len(one) >= _MIN_SEARCHED
+    ):
         return ""
     shown = "".join(one if one.isprintable() else " " for one in value).strip()
     return shown if len(shown) <= _MAX_QUOTED else f"{shown[:_MAX_QUOTED]}..."
@@ -342,7 +372,11 @@ def _answered(fields: dict[str, Any], asked_at: float, client: str) -> Token:
         raise _NoToken("answers without an access_token")
     claims = jwt_claims(token.reveal())
     seconds = _lifetime(fields.get("expires_in"))
-    ends = [one for one in (claims.expires_at, None if seconds is None else asked_at + seconds) if one is not None]
+    ends = [
+        one
+        for one in (claims.expires_at, None if seconds is None else asked_at + seconds)
+        if one is not None
+    ]
     # this machine's clock may be wrong, and then `exp` means little: `expires_in` is relative
     ends = [end for end in ends if end > asked_at] or ends
     return Token(token, min(ends, default=None), claims.principal or client)
@@ -354,8 +388,14 @@ def _lifetime(value: Any) -> float | None:
         return None
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_SECONDS:
-        raise _NoToken(f"answers an expires_in that is no number of seconds ({type(value).__name__})")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not abs(value) <= _LARGEST_SECONDS
+    ):
+        raise _NoToken(
+            f"answers an expires_in that is no number of seconds ({type(value).__name__})"
+        )
     if value <= 0:
         raise _NoToken(f"answers expires_in={value:g}: the token has expired")
     return float(value)
@@ -414,7 +454,12 @@ class TokenKeeper:
         last_error: the error of the latest fetch; None: it succeeded, or there was none.
     """
 
-    def __init__(self, source: TokenSource | AsyncFunctionSource, check: Callable[[Token], object], settings: KeeperSettings) -> None:
+    def __init__(
+        self,
+        source: TokenSource | AsyncFunctionSource,
+        check: Callable[[Token], object],
+        settings: KeeperSettings,
+    ) -> None:
         self.failures: int = 0
         self.last_error: TokenUnavailable | None = None
         self._source = source
@@ -541,7 +586,11 @@ class TokenKeeper:
                     self.last_error = None
                     self._kept = found
                     observer.token_fetched(self._source.name, found.ends_at - found.fetched_at)
-                pause = self._settings.backoff.after(self.failures, self._settings.chance()) if self.failures else 0.0
+                pause = (
+                    self._settings.backoff.after(self.failures, self._settings.chance())
+                    if self.failures
+                    else 0.0
+                )
                 self._not_before = began_at + max(_MIN_INTERVAL, pause)
                 self._notify()
         finally:
@@ -584,7 +633,9 @@ class TokenKeeper:
             text = f"it raised {type(error).__name__}"
         else:
             return self._kept_of(token)
-        return self._unavailable(text if self._source.name in text else f"{self._source.name}: {text}")
+        return self._unavailable(
+            text if self._source.name in text else f"{self._source.name}: {text}"
+        )
 
     def _kept_of(self, token: Token) -> _Kept | TokenUnavailable:
         now = self._loop.time()
@@ -593,7 +644,9 @@ class TokenKeeper:
             return _Kept(token, now, math.inf, now + policy.refresh_after(_ASSUMED_LIFE, chance))
         life = token.expires_at - self._settings.wall_clock()
         if life <= 0:
-            return self._unavailable(f"{self._source.name}: the token expired {-life:.0f} s ago. Is the clock of this machine right?")
+            return self._unavailable(
+                f"{self._source.name}: the token expired {-life:.0f} s ago. Is the clock of this machine right?"
+            )
         return _Kept(token, now, now + life, now + policy.refresh_after(life, chance))
 
     async def _call(self) -> Token:
@@ -604,7 +657,9 @@ class TokenKeeper:
                 if hasattr(self._source, "fetch_async"):
                     return await self._source.fetch_async()
                 # a file that changes while it is read is read once more
-                self._stamped, token = await self._calls.run(partial(_stamped, self._stamp, self._source.fetch))
+                self._stamped, token = await self._calls.run(
+                    partial(_stamped, self._stamp, self._source.fetch)
+                )
                 return token
         raise self._unavailable(f"no answer within {timeout:g} s")
 
@@ -612,6 +667,8 @@ class TokenKeeper:
         return TokenUnavailable(reason, "token", "OAUTHBEARER")
 
 
-def _stamped(stamp: Callable[[], object] | None, fetch: Callable[[], Token]) -> tuple[object, Token]:
+def _stamped(
+    stamp: Callable[[], object] | None, fetch: Callable[[], Token]
+) -> tuple[object, Token]:
     """Return the stamp of a file, and the token that was read after it."""
     return (None if stamp is None else stamp()), fetch()

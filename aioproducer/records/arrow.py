@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aioproducer.build import COLUMNS, extension
 from aioproducer.errors import UsageError
 from aioproducer.model import exact_int, timestamp_of
-from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, NO_HEADER, NO_NAME, NO_TEXT, BadRow, bad_partition
+from aioproducer.records.encoded_rows import (
+    BAD_OFFSETS,
+    BAD_TIME,
+    NO_HEADER,
+    NO_NAME,
+    NO_TEXT,
+    BadRow,
+    bad_partition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +45,9 @@ _TINY: Final = 4096
 _OTHERS: Final = ("keys", "timestamps_ms", "headers", "partitions")
 # Types of a header's fields: of its key, of its value, and those that need no conversion.
 _TEXTS: Final = frozenset({"string", "large_string", "string_view", "null"})
-_CONTENTS: Final = frozenset({*_TEXTS, "binary", "large_binary", "binary_view", "fixed_size_binary"})
+_CONTENTS: Final = frozenset(
+    {*_TEXTS, "binary", "large_binary", "binary_view", "fixed_size_binary"}
+)
 _READY: Final = frozenset({"string", "large_string", "binary", "large_binary"})
 _DOORS: Final = ("__arrow_c_array__", "__arrow_array__")
 
@@ -53,7 +63,11 @@ class Piece(NamedTuple):
     headers: Any = None
     partitions: Any = None
 
-    def row(self, at: int) -> tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]] | None, int | None]:
+    def row(
+        self, at: int
+    ) -> tuple[
+        bytes | None, bytes | None, int | None, list[tuple[str, bytes | None]] | None, int | None
+    ]:
         """Return value, key, time, headers and partition of one row.
 
         Raises:
@@ -86,7 +100,14 @@ class Table:
         UsageError: pyarrow is needed and not installed, an argument is no Arrow array, its type cannot be records, or the lengths differ.
     """
 
-    def __init__(self, values: Any, keys: Any, timestamps_ms: Any, headers: Any = None, partitions: Any = None) -> None:
+    def __init__(
+        self,
+        values: Any,
+        keys: Any,
+        timestamps_ms: Any,
+        headers: Any = None,
+        partitions: Any = None,
+    ) -> None:
         self.moment: int | None = _moment(timestamps_ms)
         first = _strings("values", values)
         self._columns: list[_Column | None] = [first, None, None, None, None]
@@ -102,7 +123,9 @@ class Table:
         self._length = len(first)
         for name, column in zip(_OTHERS, self._columns[1:], strict=True):
             if column is not None and len(column) != self._length:
-                raise UsageError(f"{name} are {len(column)} rows, and values are {self._length}: each row is one record")
+                raise UsageError(
+                    f"{name} are {len(column)} rows, and values are {self._length}: each row is one record"
+                )
 
     def __len__(self) -> int:
         return self._length
@@ -116,7 +139,11 @@ class Table:
         at = 0
         while at < self._length:
             rows = min(column.rows_from(at) for column in self._columns if column is not None)
-            yield Piece(at, rows, *(None if column is None else column.cut(at, rows) for column in self._columns))
+            yield Piece(
+                at,
+                rows,
+                *(None if column is None else column.cut(at, rows) for column in self._columns),
+            )
             at += rows
 
 
@@ -124,7 +151,9 @@ def check_serializers(*, value: object, key: object) -> None:
     """Raise UsageError if a producer has a serializer, because columns hold bytes already."""
     for name, serializer in (("value_serializer", value), ("key_serializer", key)):
         if serializer is not None:
-            raise UsageError(f"columns hold bytes already, and this producer has a {name}: use one without, or send_many")
+            raise UsageError(
+                f"columns hold bytes already, and this producer has a {name}: use one without, or send_many"
+            )
 
 
 class _Column:
@@ -179,11 +208,17 @@ class _Column:
         array = self._chunks.chunk(number)
         array = array.slice(len(array) - rows)
         if rows < _TINY and self._ends[number] < len(self):
-            array = self._asked("join its chunks", partial(_joined, self._chunks.slice(at, _TINY), array))
+            array = self._asked(
+                "join its chunks", partial(_joined, self._chunks.slice(at, _TINY), array)
+            )
         if self._turn is None and _compiled is not None:
             return array
         few = array.slice(0, max(min(_STEP, _BYTES // _bytes_of_one(array)), 1))
-        return few if self._turn is None else self._asked(f"turn {array.type} into {self._target}", partial(self._turn, few))
+        return (
+            few
+            if self._turn is None
+            else self._asked(f"turn {array.type} into {self._target}", partial(self._turn, few))
+        )
 
     def _asked(self, what: str, ask: Callable[[], Any]) -> Any:
         """Call pyarrow and return its result.
@@ -216,7 +251,9 @@ def _pyarrow(name: str, given: Any) -> tuple[Any, Any]:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise UsageError(f"{name}: a {kind} needs pyarrow: pip install 'aioproducer[arrow]', or use send_many") from error
+        raise UsageError(
+            f"{name}: a {kind} needs pyarrow: pip install 'aioproducer[arrow]', or use send_many"
+        ) from error
     try:
         if isinstance(given, pa.ChunkedArray):
             return pa, given
@@ -228,7 +265,9 @@ def _pyarrow(name: str, given: Any) -> tuple[Any, Any]:
             return pa, pa.chunked_array([pa.array(given)])
     except Exception as error:  # as above, or another library's
         raise UsageError(f"{name}: pyarrow cannot take a {kind} ({type(error).__name__})") from None
-    raise UsageError(f"{name} are a pyarrow array, not {kind}: make one (`pyarrow.array(...)`), or use send_many")
+    raise UsageError(
+        f"{name} are a pyarrow array, not {kind}: make one (`pyarrow.array(...)`), or use send_many"
+    )
 
 
 class _Rows:
@@ -252,7 +291,9 @@ def _strings(name: str, given: Any) -> _Column:
         raise UsageError(
             f"{name} are of type {chunks.type}, and a record holds bytes: encode them, or `.cast(pyarrow.string())` if their text will do"
         )
-    return _Column(name, chunks, None if str(chunks.type) in _READY else partial(_large, pa), _string_rows)
+    return _Column(
+        name, chunks, None if str(chunks.type) in _READY else partial(_large, pa), _string_rows
+    )
 
 
 def _content(pa: Any, kind: Any) -> str:
@@ -267,25 +308,42 @@ def _large(pa: Any, array: Any) -> Any:
     if pa.types.is_binary_view(array.type) or pa.types.is_string_view(array.type):
         # `cast` does not check the views, and would read beyond the buffers of a damaged array
         array.validate(full=True)
-    return array.cast(pa.binary()).cast(pa.large_binary()) if pa.types.is_fixed_size_binary(array.type) else array.cast(pa.large_binary())
+    return (
+        array.cast(pa.binary()).cast(pa.large_binary())
+        if pa.types.is_fixed_size_binary(array.type)
+        else array.cast(pa.large_binary())
+    )
 
 
 def _string_rows(array: Any, at: int, rows: int) -> Any:
     validity, offsets, data = _on_cpu(array)
     is_large = str(array.type).startswith("large_")
     if _compiled is not None:
-        return _compiled.Strings(validity if array.null_count else None, offsets, data, array.offset + at, rows, is_large=is_large)
-    return _Rows(_spans(array, at, rows), partial(_content_of, memoryview(b"" if data is None else data)))
+        return _compiled.Strings(
+            validity if array.null_count else None,
+            offsets,
+            data,
+            array.offset + at,
+            rows,
+            is_large=is_large,
+        )
+    return _Rows(
+        _spans(array, at, rows), partial(_content_of, memoryview(b"" if data is None else data))
+    )
 
 
 def _spans(array: Any, at: int, rows: int) -> list[Any]:
     """Return the begin and the end of each row's content, which are not checked; None for null."""
     is_large = str(array.type).startswith("large_")
     size, first = 8 if is_large else 4, array.offset + at
-    packed = memoryview(array.buffers()[1] or b"").cast("B")[first * size : (first + rows + 1) * size]
+    packed = memoryview(array.buffers()[1] or b"").cast("B")[
+        first * size : (first + rows + 1) * size
+    ]
     ends = packed.cast("q" if is_large else "i")
     there = array.slice(at, rows).is_valid().to_pylist()
-    return [span if is_there else None for is_there, *span in zip(there, ends, ends[1:], strict=False)]
+    return [
+        span if is_there else None for is_there, *span in zip(there, ends, ends[1:], strict=False)
+    ]
 
 
 def _content_of(data: memoryview, row: int, span: Sequence[int]) -> bytes:
@@ -307,16 +365,24 @@ def _times(given: Any) -> _Column:
     kind = chunks.type
     is_ready = kind == pa.int64() or (pa.types.is_timestamp(kind) and kind.unit == "ms")
     if not is_ready and not pa.types.is_timestamp(kind):
-        raise UsageError(f"timestamps_ms are of type {kind}: they are int64 milliseconds since 1970, or a timestamp type")
+        raise UsageError(
+            f"timestamps_ms are of type {kind}: they are int64 milliseconds since 1970, or a timestamp type"
+        )
     # the cast may cut parts of a millisecond; seconds lose nothing, but a safe cast finds a number that does not fit
-    turn = None if is_ready else lambda array: array.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
+    turn = (
+        None
+        if is_ready
+        else lambda array: array.cast(pa.timestamp("ms", kind.tz), safe=kind.unit == "s")
+    )
     return _Column("timestamps_ms", chunks, turn, _time_rows)
 
 
 def _time_rows(array: Any, at: int, rows: int) -> Any:
     validity, data = _on_cpu(array)
     if _compiled is not None:
-        return _compiled.Moments(validity if array.null_count else None, data, array.offset + at, rows)
+        return _compiled.Moments(
+            validity if array.null_count else None, data, array.offset + at, rows
+        )
     return _Rows(array.slice(at, rows).view("int64").to_pylist(), _time)
 
 
@@ -332,7 +398,9 @@ def _headers(given: Any) -> _Column:
     if fields and all(str(field.type) in _READY for field in fields):
         return _Column("headers", chunks, None, _header_rows)
     names = [field.name for field in fields] or ["key", "value"]
-    target = pa.large_list(pa.struct([(name, pa.string() if name == "key" else pa.binary()) for name in names]))
+    target = pa.large_list(
+        pa.struct([(name, pa.string() if name == "key" else pa.binary()) for name in names])
+    )
     return _Column("headers", chunks, partial(_cast_checked, target), _header_rows, str(target))
 
 
@@ -347,8 +415,14 @@ def _header_fields(pa: Any, kind: Any) -> list[Any]:
     pair = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
     fields = list(pair) if pair is not None and pa.types.is_struct(pair) else []
     contents = {field.name: _content(pa, field.type) for field in fields}
-    if contents.keys() != {"key", "value"} or contents["key"] not in _TEXTS or contents["value"] not in _CONTENTS:
-        raise UsageError(f"headers are of type {kind}: they are lists of structs of key (string) and value (binary)")
+    if (
+        contents.keys() != {"key", "value"}
+        or contents["key"] not in _TEXTS
+        or contents["value"] not in _CONTENTS
+    ):
+        raise UsageError(
+            f"headers are of type {kind}: they are lists of structs of key (string) and value (binary)"
+        )
     return fields
 
 
@@ -369,7 +443,9 @@ def _header_rows(array: Any, at: int, rows: int) -> Any:
     if _compiled is None:
         spans = _spans(array, at, rows)
         return _Rows(spans, _pairs(content, spans))
-    names, values = (_string_rows(field, 0, len(field)) for field in map(content.field, ("key", "value")))
+    names, values = (
+        _string_rows(field, 0, len(field)) for field in map(content.field, ("key", "value"))
+    )
     return _compiled.Headers(
         validity if array.null_count else None,
         offsets,
@@ -387,7 +463,9 @@ def _pairs(content: Any, spans: list[Any]) -> Callable[[int, Any], Any]:
     ends = [min(max(end, 0), len(content)) for span in spans if span is not None for end in span]
     first, last = (min(ends), max(ends)) if ends else (0, 0)
     there = content.slice(first, last - first).is_valid().to_pylist()
-    names, values = (_string_rows(content.field(name), first, last - first) for name in ("key", "value"))
+    names, values = (
+        _string_rows(content.field(name), first, last - first) for name in ("key", "value")
+    )
 
     def read(row: int, span: Sequence[int]) -> list[tuple[str, bytes | None]]:
         begin, end = span
@@ -418,14 +496,22 @@ def _partitions(given: Any) -> _Column:
     if not pa.types.is_integer(content) and not pa.types.is_null(content):
         raise UsageError(f"partitions are of type {kind}: they are integers, or null")
     is_ready = kind in (pa.int32(), pa.int64())
-    return _Column("partitions", chunks, None if is_ready else lambda array: array.cast(pa.int64()), _partition_rows, "int64")
+    return _Column(
+        "partitions",
+        chunks,
+        None if is_ready else lambda array: array.cast(pa.int64()),
+        _partition_rows,
+        "int64",
+    )
 
 
 def _partition_rows(array: Any, at: int, rows: int) -> Any:
     validity, data = _on_cpu(array)
     if _compiled is not None:
         is_large = str(array.type) == "int64"
-        return _compiled.Partitions(validity if array.null_count else None, data, array.offset + at, rows, is_large=is_large)
+        return _compiled.Partitions(
+            validity if array.null_count else None, data, array.offset + at, rows, is_large=is_large
+        )
     return _Rows(array.slice(at, rows).to_pylist(), _partition)
 
 

@@ -67,7 +67,9 @@ def check_available(codec: Compression) -> None:
 def check_level(codec: Compression, level: int) -> None:
     """Raise ConfigError unless `codec` has this level: gzip -1 and 1..9, lz4 1..17, zstd -131072..22, the others none."""
     if level not in _CODECS[codec].levels:
-        raise ConfigError(f"{codec.name.lower()} has no compression level {level}; it takes {_CODECS[codec].levels_text}")
+        raise ConfigError(
+            f"{codec.name.lower()} has no compression level {level}; it takes {_CODECS[codec].levels_text}"
+        )
 
 
 def _garbage(codec: Compression, reason: object) -> ProtocolError:
@@ -175,7 +177,9 @@ def _unzstd(data: Buffer, limit: int) -> bytes:
     try:
         if zstandard.frame_content_size(data) > limit:
             raise _overrun(Compression.ZSTD, limit)
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=limit + 1, allow_extra_data=False)
+        return zstandard.ZstdDecompressor().decompress(
+            data, max_output_size=limit + 1, allow_extra_data=False
+        )
     except zstandard.ZstdError as error:
         raise _garbage(Compression.ZSTD, f"{error} (at most {limit} bytes may come out)") from error
 
@@ -195,7 +199,9 @@ def _cramjam() -> Any:
     try:
         import cramjam
     except ImportError:
-        raise ConfigError("snappy needs cramjam, which is not installed: pip install aioproducer[snappy]") from None
+        raise ConfigError(
+            "snappy needs cramjam, which is not installed: pip install aioproducer[snappy]"
+        ) from None
     return cramjam
 
 
@@ -224,7 +230,9 @@ def _unsnappy(data: Buffer, limit: int) -> bytes:
             raise _garbage(Compression.SNAPPY, "a block's length ends early")
         (length,) = _LENGTH.unpack_from(view, at)
         if not 0 <= length <= len(view) - start:
-            raise _garbage(Compression.SNAPPY, f"a block of {length} bytes where {len(view) - start} are left")
+            raise _garbage(
+                Compression.SNAPPY, f"a block of {length} bytes where {len(view) - start} are left"
+            )
         at = start + length
         out += _unsnappy_block(view[start:at], limit - len(out), limit)
     return bytes(out)

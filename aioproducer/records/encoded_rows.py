@@ -8,7 +8,18 @@ if TYPE_CHECKING:
     from array import array
     from typing import TypeAlias
 
-__all__ = ["BAD_OFFSETS", "BAD_TIME", "CHANGED", "NO_HEADER", "NO_NAME", "NO_TEXT", "BadRow", "Encoded", "Sizes", "bad_partition"]
+__all__ = [
+    "BAD_OFFSETS",
+    "BAD_TIME",
+    "CHANGED",
+    "NO_HEADER",
+    "NO_NAME",
+    "NO_TEXT",
+    "BadRow",
+    "Encoded",
+    "Sizes",
+    "bad_partition",
+]
 
 # A number for each record, or as a varint the number that all records have in common.
 Sizes: TypeAlias = "array[int] | bytes"
@@ -38,7 +49,9 @@ NO_TEXT: Final = "a header's key is a string, and its bytes are not UTF-8"
 
 def bad_partition(number: int) -> str:
     """Return the reason for a row whose partition does not exist."""
-    return f"partition={number}: it is a number from 0 on and below the number of partitions, or null"
+    return (
+        f"partition={number}: it is a number from 0 on and below the number of partitions, or null"
+    )
 
 
 class Encoded(NamedTuple):

@@ -30,7 +30,17 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
 
 
-__all__ = ["LOG_APPEND_TIME", "NO_TIMESTAMP", "Message", "encode_message_set", "mend", "message", "read_messages", "spoil", "wrapper"]
+__all__ = [
+    "LOG_APPEND_TIME",
+    "NO_TIMESTAMP",
+    "Message",
+    "encode_message_set",
+    "mend",
+    "message",
+    "read_messages",
+    "spoil",
+    "wrapper",
+]
 
 # The timestamp of a record without one.
 NO_TIMESTAMP: Final = -1
@@ -52,7 +62,9 @@ _LENGTH: Final = Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
 
 
-def encode_message_set(magic: int, codec: Compression, records: Iterable[Record], level: int | None = None) -> bytes:
+def encode_message_set(
+    magic: int, codec: Compression, records: Iterable[Record], level: int | None = None
+) -> bytes:
     """Encode the set of a producer's records, with offsets from 0; no records are no bytes.
 
     Args:
@@ -70,7 +82,9 @@ def encode_message_set(magic: int, codec: Compression, records: Iterable[Record]
     latest = NO_TIMESTAMP
     for offset, record in enumerate(records):
         if record.headers:
-            raise UsageError(f"headers need record batches (magic 2), and this is a message set of magic {magic}")
+            raise UsageError(
+                f"headers need record batches (magic 2), and this is a message set of magic {magic}"
+            )
         messages.append(message(magic, offset, record.timestamp_ms, record.key, record.value))
         latest = max(latest, record.timestamp_ms)
     encoded = b"".join(messages)
@@ -81,12 +95,25 @@ def encode_message_set(magic: int, codec: Compression, records: Iterable[Record]
 
 def _check_codec(magic: int, codec: Compression) -> None:
     if codec is Compression.ZSTD:
-        raise UsageError(f"zstd needs record batches (magic 2), and these are of magic {magic}: choose another compression_type")
+        raise UsageError(
+            f"zstd needs record batches (magic 2), and these are of magic {magic}: choose another compression_type"
+        )
 
 
-def message(magic: int, offset: int, timestamp_ms: int, key: Buffer | None, value: Buffer | None, attributes: int = 0) -> bytes:
+def message(
+    magic: int,
+    offset: int,
+    timestamp_ms: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    attributes: int = 0,
+) -> bytes:
     """Encode one message, with its offset and size. Magic 0 leaves the timestamp out."""
-    head = _HEADS[magic].pack(magic, attributes, timestamp_ms) if magic else _HEADS[0].pack(0, attributes)
+    head = (
+        _HEADS[magic].pack(magic, attributes, timestamp_ms)
+        if magic
+        else _HEADS[0].pack(0, attributes)
+    )
     body = b"".join((head, *_field(key), *_field(value)))
     return _LOG.pack(offset, _CRC.size + len(body)) + _CRC.pack(zlib.crc32(body)) + body
 
@@ -96,7 +123,14 @@ def _field(data: Buffer | None) -> tuple[Buffer, ...]:
 
 
 def wrapper(
-    magic: int, codec: Compression, messages: Buffer, last_offset: int, timestamp_ms: int, *, attributes: int = 0, level: int | None = None
+    magic: int,
+    codec: Compression,
+    messages: Buffer,
+    last_offset: int,
+    timestamp_ms: int,
+    *,
+    attributes: int = 0,
+    level: int | None = None,
 ) -> bytes:
     """Encode the wrapper: the message that holds `messages`, compressed.
 
@@ -115,7 +149,9 @@ def wrapper(
     """
     _check_codec(magic, codec)
     if codec is Compression.NONE:
-        raise UsageError("a wrapper is for compressed messages; without a codec they stand for themselves")
+        raise UsageError(
+            "a wrapper is for compressed messages; without a codec they stand for themselves"
+        )
     payload = compress(codec, messages, level)
     if codec is Compression.LZ4 and not magic:
         payload = spoil(payload)
@@ -148,7 +184,11 @@ class Message:
     @property
     def timestamp_type(self) -> TimestampType:
         """Return the type of the timestamp; CREATE_TIME for magic 0, which has no timestamps."""
-        return TimestampType.LOG_APPEND_TIME if self.magic and self.attributes & LOG_APPEND_TIME else TimestampType.CREATE_TIME
+        return (
+            TimestampType.LOG_APPEND_TIME
+            if self.magic and self.attributes & LOG_APPEND_TIME
+            else TimestampType.CREATE_TIME
+        )
 
     def check(self, limit: int = MAX_DECOMPRESSED) -> list[Record]:
         """Verify the CRCs of the message and of the messages that it wraps. Returns the records.
@@ -181,10 +221,16 @@ class Message:
         try:
             for message in read_messages(self._unwrapped(limit)):
                 if message.magic != self.magic or message.compression is not Compression.NONE:
-                    raise ProtocolError(f"it wraps a message of magic {message.magic} and codec {message.compression.name.lower()}")
+                    raise ProtocolError(
+                        f"it wraps a message of magic {message.magic} and codec {message.compression.name.lower()}"
+                    )
                 if is_checked:
                     message._check_crc()
-                records.append(message._record(message.offset, self.timestamp_ms if is_appended else message.timestamp_ms))
+                records.append(
+                    message._record(
+                        message.offset, self.timestamp_ms if is_appended else message.timestamp_ms
+                    )
+                )
             return self._rebased(records)
         except ProtocolError as error:
             raise self._wrong(str(error)) from error
@@ -208,10 +254,16 @@ class Message:
         base = self.offset - records[-1].offset
         if base < 0:
             raise ProtocolError(f"its last message has the relative offset {records[-1].offset}")
-        return [record._replace(offset=base + record.offset) for record in records] if base else records
+        return (
+            [record._replace(offset=base + record.offset) for record in records]
+            if base
+            else records
+        )
 
     def _record(self, offset: int, timestamp_ms: int) -> Record:
-        return Record(offset, timestamp_ms, self.key, None if self.value is None else bytes(self.value), ())
+        return Record(
+            offset, timestamp_ms, self.key, None if self.value is None else bytes(self.value), ()
+        )
 
     def _check_crc(self) -> None:
         crc = zlib.crc32(self.raw[_CRC_END:])
@@ -239,7 +291,9 @@ def read_messages(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[Me
         if size is None:
             if allow_partial:
                 return
-            raise ProtocolError(f"the message at byte {at} is cut off: {len(view) - at} bytes are left")
+            raise ProtocolError(
+                f"the message at byte {at} is cut off: {len(view) - at} bytes are left"
+            )
         try:
             message = _read_message(view[at : at + size])
         except ProtocolError as error:
@@ -256,11 +310,15 @@ def _message_size(view: memoryview, at: int) -> int | None:
     magic = view[at + _MAGIC_AT]
     # this check comes first, because another magic gives the fields around it other meanings
     if magic > 1:
-        raise ProtocolError(f"magic {magic} at byte {at}: only message sets (magic 0 and 1) can be read")
+        raise ProtocolError(
+            f"magic {magic} at byte {at}: only message sets (magic 0 and 1) can be read"
+        )
     (size,) = _LENGTH.unpack_from(view, at + _LOG.size - _LENGTH.size)
     whole: int = _LOG.size + size
     if whole < _LEAST[magic]:
-        raise ProtocolError(f"the message at byte {at} says that it has {whole} bytes; without key and value it has {_LEAST[magic]}")
+        raise ProtocolError(
+            f"the message at byte {at} says that it has {whole} bytes; without key and value it has {_LEAST[magic]}"
+        )
     return whole if whole <= left else None
 
 
@@ -276,7 +334,9 @@ def _read_message(raw: memoryview) -> Message:
     if at != len(raw):
         raise ProtocolError(f"{len(raw) - at} bytes follow its value")
     timestamp = timestamps[0] if timestamps else NO_TIMESTAMP
-    return Message(raw, offset, crc, magic, attributes, timestamp, None if key is None else bytes(key), value)
+    return Message(
+        raw, offset, crc, magic, attributes, timestamp, None if key is None else bytes(key), value
+    )
 
 
 def _read_field(raw: memoryview, at: int) -> tuple[memoryview | None, int]:

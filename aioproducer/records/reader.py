@@ -101,7 +101,11 @@ class RecordBatch:
     @property
     def timestamp_type(self) -> TimestampType:
         """Return the type of the records' timestamps."""
-        return TimestampType.LOG_APPEND_TIME if self.attributes & _LOG_APPEND_TIME else TimestampType.CREATE_TIME
+        return (
+            TimestampType.LOG_APPEND_TIME
+            if self.attributes & _LOG_APPEND_TIME
+            else TimestampType.CREATE_TIME
+        )
 
     @property
     def is_transactional(self) -> bool:
@@ -126,7 +130,9 @@ class RecordBatch:
         if crc != self.crc:
             raise self._wrong(f"its CRC-32C is {crc:#010x}, its header says {self.crc:#010x}")
         if self.count < 1 or self.count != self.last_offset_delta + 1:
-            raise self._wrong(f"a count of {self.count} with a last offset delta of {self.last_offset_delta}")
+            raise self._wrong(
+                f"a count of {self.count} with a last offset delta of {self.last_offset_delta}"
+            )
         records = self.records(limit)
         for offset, record in enumerate(records, self.base_offset):
             if record.offset != offset:
@@ -143,7 +149,11 @@ class RecordBatch:
             ProtocolError: the records do not decompress within `limit`, or do not decode.
         """
         payload = self.raw[_HEADER.size :]
-        data = bytes(payload) if self.compression is Compression.NONE else decompress(self.compression, payload, limit)
+        data = (
+            bytes(payload)
+            if self.compression is Compression.NONE
+            else decompress(self.compression, payload, limit)
+        )
         if not 0 <= self.count <= len(data) // _LEAST_RECORD:
             raise self._wrong(f"{counted(self.count, 'record')} cannot be in {len(data)} bytes")
         records: list[Record] = []
@@ -181,11 +191,15 @@ def read_batches(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[Rec
         if size is None:
             if allow_partial:
                 return
-            raise ProtocolError(f"the record batch at byte {at} is cut off: {len(view) - at} bytes are left")
+            raise ProtocolError(
+                f"the record batch at byte {at} is cut off: {len(view) - at} bytes are left"
+            )
         raw = view[at : at + size]
         batch = RecordBatch(raw, *_HEADER.unpack_from(raw))
         if batch.attributes & _CODEC not in _CODECS:
-            raise ProtocolError(f"the record batch at byte {at} has codec {batch.attributes & _CODEC}, which is none of Kafka's")
+            raise ProtocolError(
+                f"the record batch at byte {at} has codec {batch.attributes & _CODEC}, which is none of Kafka's"
+            )
         yield batch
         at += size
 
@@ -198,11 +212,15 @@ def _batch_size(view: memoryview, at: int) -> int | None:
     magic = view[at + _MAGIC_AT]
     # this check comes first, because another magic gives the fields around it other meanings
     if magic != _MAGIC:
-        raise ProtocolError(f"magic {magic} at byte {at}: only record batches (magic 2) can be read")
+        raise ProtocolError(
+            f"magic {magic} at byte {at}: only record batches (magic 2) can be read"
+        )
     (length,) = _LENGTH.unpack_from(view, at + _LENGTH_AT)
     size: int = _LENGTH_END + length
     if size < _HEADER.size:
-        raise ProtocolError(f"the record batch at byte {at} says that it has {size} bytes; its header alone has {_HEADER.size}")
+        raise ProtocolError(
+            f"the record batch at byte {at} says that it has {size} bytes; its header alone has {_HEADER.size}"
+        )
     return size if size <= left else None
 
 
@@ -230,8 +248,14 @@ def _read_record(data: bytes, at: int, batch: RecordBatch) -> tuple[Record, int]
     if at != end:
         raise ProtocolError(f"its length says that it ends at byte {end}, its fields at {at}")
     if not 0 <= offset_delta <= batch.last_offset_delta:
-        raise ProtocolError(f"an offset delta of {offset_delta} in a batch up to {batch.last_offset_delta}")
-    timestamp = batch.max_timestamp if batch.attributes & _LOG_APPEND_TIME else batch.base_timestamp + timestamp_delta
+        raise ProtocolError(
+            f"an offset delta of {offset_delta} in a batch up to {batch.last_offset_delta}"
+        )
+    timestamp = (
+        batch.max_timestamp
+        if batch.attributes & _LOG_APPEND_TIME
+        else batch.base_timestamp + timestamp_delta
+    )
     return Record(batch.base_offset + offset_delta, timestamp, key, value, headers), end
 
 
@@ -349,13 +373,19 @@ def control_record(record: Record) -> ControlRecord:
     if kind not in _ENDS:
         known = ControlType(kind) if kind in ControlType.__members__.values() else kind
         return ControlRecord(record.offset, record.timestamp_ms, version, known)
-    marker_version, epoch = _unpacked(record, "the value of a transaction's end", record.value, _MARKER)
+    marker_version, epoch = _unpacked(
+        record, "the value of a transaction's end", record.value, _MARKER
+    )
     if marker_version < 0:
         raise _wrong(record, f"a transaction's end of version {marker_version}")
-    return ControlRecord(record.offset, record.timestamp_ms, version, ControlType(kind), marker_version, epoch)
+    return ControlRecord(
+        record.offset, record.timestamp_ms, version, ControlType(kind), marker_version, epoch
+    )
 
 
-def _unpacked(record: Record, name: str, data: bytes | None, shape: struct.Struct) -> tuple[Any, ...]:
+def _unpacked(
+    record: Record, name: str, data: bytes | None, shape: struct.Struct
+) -> tuple[Any, ...]:
     """Return the fields at the beginning of a key or value."""
     data = data or b""
     if len(data) < shape.size:

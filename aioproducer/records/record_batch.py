@@ -66,7 +66,9 @@ _TAIL = Struct(">hiqqqhii")
 _NO_PAIR: Final = "a header is a pair of a string and bytes, a string or None"
 
 
-def encode_headers(headers: Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]) -> bytes:
+def encode_headers(
+    headers: Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None],
+) -> bytes:
     """Encode the last part of a record: the number of headers, and the headers. A value that is a string is encoded as UTF-8.
 
     Raises:
@@ -79,7 +81,9 @@ def encode_headers(headers: Sequence[tuple[str, bytes | str | None]] | Mapping[s
         # the real count replaces it below
         parts = [varint(len(headers))]
     except TypeError as error:
-        raise SerializationError(f"headers are a mapping or a sequence of pairs, not {type(headers).__name__}") from error
+        raise SerializationError(
+            f"headers are a mapping or a sequence of pairs, not {type(headers).__name__}"
+        ) from error
     count = 0
     for count, header_ in enumerate(headers, 1):  # noqa: B007  (a sequence of its own kind may give more or less than it said)
         try:
@@ -116,13 +120,29 @@ def _encode_text(part: str, kinds: str, text: object) -> bytes:
     raise SerializationError(said)
 
 
-def record_size(offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes) -> int:
+def record_size(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: bytes,
+) -> int:
     """Return the bytes of a record in a batch, with the length before it; `headers` are encoded."""
-    fields = field_size(-1 if key is None else len(key)) + field_size(-1 if value is None else len(value))
-    return field_size(1 + len(varint(timestamp_delta)) + len(varint(offset_delta)) + fields + len(headers))
+    fields = field_size(-1 if key is None else len(key)) + field_size(
+        -1 if value is None else len(value)
+    )
+    return field_size(
+        1 + len(varint(timestamp_delta)) + len(varint(offset_delta)) + fields + len(headers)
+    )
 
 
-def encode_record(offset_delta: int, timestamp_delta: int, key: Buffer | None, value: Buffer | None, headers: bytes) -> bytes:
+def encode_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: bytes,
+) -> bytes:
     """Encode one complete record of a batch; `headers` are encoded."""
     parts: list[Buffer] = [b"\0", varint(timestamp_delta), varint(offset_delta)]
     for data in (key, value):
@@ -135,7 +155,13 @@ def size_limit(key: bytes | None, value: bytes | None, headers: bytes) -> int:
     """Return the most bytes that an uncompressed batch of this one record can have (Java's `estimateSizeInBytesUpperBound`)."""
     key_size = -1 if key is None else len(key)
     value_size = -1 if value is None else len(value)
-    return OVERHEAD + MAX_RECORD_OVERHEAD + field_size(key_size) + field_size(value_size) + len(headers)
+    return (
+        OVERHEAD
+        + MAX_RECORD_OVERHEAD
+        + field_size(key_size)
+        + field_size(value_size)
+        + len(headers)
+    )
 
 
 def header(
@@ -154,7 +180,16 @@ def header(
     """
     if sequence > _LAST_SEQUENCE:
         sequence &= _LAST_SEQUENCE
-    tail = _TAIL.pack(attributes, count - 1, base_timestamp, max_timestamp, identity[0], identity[1], sequence, count)
+    tail = _TAIL.pack(
+        attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp,
+        identity[0],
+        identity[1],
+        sequence,
+        count,
+    )
     crc = crc32c(payload, crc32c(tail))
     return _HEAD.pack(0, OVERHEAD - 12 + len(payload), -1, 2, crc) + tail
 

@@ -29,7 +29,14 @@ _TIME_FOLLOWS: Final = 2
 _PARTITION_FOLLOWS: Final = 3
 
 
-def rows_checksum(*, values: Any, keys: Any = None, timestamps_ms: Any = None, headers: Any = None, partitions: Any = None) -> int:
+def rows_checksum(
+    *,
+    values: Any,
+    keys: Any = None,
+    timestamps_ms: Any = None,
+    headers: Any = None,
+    partitions: Any = None,
+) -> int:
     """Return the sum of the 64-bit hashes of all rows, modulo 2**64; the arguments are those of `send_columns`.
 
     ```python

@@ -83,10 +83,14 @@ class Gssapi:
             token = yield self._step(context, answer)
         offer = context.unwrap((yield token))
         if len(offer) != _OFFER_LENGTH or not offer[0] & _NO_LAYER:
-            raise self._not_trusted(f"the broker offers no connection without a security layer: its offer is {offer[:16].hex() or 'empty'}")
+            raise self._not_trusted(
+                f"the broker offers no connection without a security layer: its offer is {offer[:16].hex() or 'empty'}"
+            )
         rest: bytes = yield context.wrap(_CHOICE)
         if rest:
-            raise self._not_trusted(f"the exchange is over, and the broker goes on with {printable(rest[:100].decode(errors='replace'))!r}")
+            raise self._not_trusted(
+                f"the exchange is over, and the broker goes on with {printable(rest[:100].decode(errors='replace'))!r}"
+            )
 
     def _step(self, context: Context, token: bytes | None) -> SlowStep:
         return SlowStep(self._name, partial(_taken, context, token))

@@ -10,7 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.errors import AuthenticationFailed, CredentialsRefused, ProtocolError, broker_error, printable
+from aioproducer.errors import (
+    AuthenticationFailed,
+    CredentialsRefused,
+    ProtocolError,
+    broker_error,
+    printable,
+)
 from aioproducer.sasl.mechanism import AskBroker, SlowStep, TokenStep
 from aioproducer.wire.api import ApiKey, negotiate
 from aioproducer.wire.schema import message
@@ -27,7 +33,9 @@ _ILLEGAL_STATE: Final = 34
 _FAILED: Final = 58
 _HANDSHAKE_VERSION: Final = 1
 # Why brokers refuse credentials that look right, by mechanism.
-_ADVICE: Final = {"OAUTHBEARER": ". Is the clock right, and are issuer and audience of the token those of the broker?"}
+_ADVICE: Final = {
+    "OAUTHBEARER": ". Is the clock right, and are issuer and audience of the token those of the broker?"
+}
 # Seconds: a broker may say 2^63 - 1 ms.
 MAX_SESSION: Final = 366 * 86_400.0
 
@@ -53,21 +61,27 @@ def handshake(mechanism: Mechanism, versions: Mapping[int, tuple[int, int]]) -> 
     """
     version = negotiate(ApiKey.SASL_AUTHENTICATE, versions)
     if version is None or negotiate(ApiKey.SASL_HANDSHAKE, versions) != _HANDSHAKE_VERSION:
-        raise ProtocolError("the broker speaks no SaslHandshake 1 and SaslAuthenticate; SASL needs Kafka 1.0 or newer")
+        raise ProtocolError(
+            "the broker speaks no SaslHandshake 1 and SaslAuthenticate; SASL needs Kafka 1.0 or newer"
+        )
     exchange = mechanism.exchange()
     token = yield from _sent(exchange, None)
     request = message("SaslHandshake.request", mechanism=mechanism.name)
     answer = yield AskBroker(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, request)
     _check_handshake(answer, mechanism)
     while token is not None:
-        answer = yield AskBroker(ApiKey.SASL_AUTHENTICATE, version, message("SaslAuthenticate.request", auth_bytes=token))
+        answer = yield AskBroker(
+            ApiKey.SASL_AUTHENTICATE, version, message("SaslAuthenticate.request", auth_bytes=token)
+        )
         _check(answer, mechanism)
         token = yield from _sent(exchange, answer.auth_bytes)
     seconds: float = answer.session_lifetime_ms / 1000
     return max(0.0, min(seconds, MAX_SESSION))
 
 
-def _sent(exchange: Exchange, data: bytes | None) -> Generator[SlowStep | TokenStep, Any, bytes | None]:
+def _sent(
+    exchange: Exchange, data: bytes | None
+) -> Generator[SlowStep | TokenStep, Any, bytes | None]:
     """Send the broker's bytes to a mechanism. Returns the bytes that it answers; None: the exchange is over."""
     try:
         step = exchange.send(data)
@@ -83,9 +97,13 @@ def _check_handshake(answer: Any, mechanism: Mechanism) -> None:
     code = answer.error_code
     if code == _UNSUPPORTED_MECHANISM:
         offered = printable(", ".join(answer.mechanisms)) or "none"
-        raise _refused(f"the broker has no SASL mechanism {mechanism.name}; it has {offered}", mechanism, code)
+        raise _refused(
+            f"the broker has no SASL mechanism {mechanism.name}; it has {offered}", mechanism, code
+        )
     if code == _ILLEGAL_STATE:
-        raise _refused("a listener without SASL: security_protocol=PLAINTEXT or SSL", mechanism, code)
+        raise _refused(
+            "a listener without SASL: security_protocol=PLAINTEXT or SSL", mechanism, code
+        )
     _check(answer, mechanism)
 
 
@@ -98,7 +116,9 @@ def _check(answer: Any, mechanism: Mechanism) -> None:
     error = broker_error(code, told or None)
     text = f"the broker refuses user {mechanism.user!r} by {mechanism.name}: {error}"
     if code in (_FAILED, _ILLEGAL_STATE, _UNSUPPORTED_MECHANISM):
-        raise _refused(text + (_ADVICE.get(mechanism.name, "") if code == _FAILED else ""), mechanism, code)
+        raise _refused(
+            text + (_ADVICE.get(mechanism.name, "") if code == _FAILED else ""), mechanism, code
+        )
     raise AuthenticationFailed(text, "sasl", mechanism.name, code)
 
 

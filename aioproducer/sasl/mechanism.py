@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
     from aioproducer.wire.api import ApiKey
 
-__all__ = ["AskBroker", "Exchange", "Mechanism", "SecretBytes", "SlowStep", "Steps", "TokenStep", "read_secret"]
+__all__ = [
+    "AskBroker",
+    "Exchange",
+    "Mechanism",
+    "SecretBytes",
+    "SlowStep",
+    "Steps",
+    "TokenStep",
+    "read_secret",
+]
 
 
 class SecretBytes(bytes):

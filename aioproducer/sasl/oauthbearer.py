@@ -42,7 +42,9 @@ def first_message(token: Token, extensions: Iterable[tuple[str, str]]) -> bytes:
     pairs = {**dict(extensions), **dict(token.extensions)}
     text = token.text.reveal()
     more = "".join(f"{name}={value}{_SEPARATOR}" for name, value in pairs.items())
-    message = f"n,,{_SEPARATOR}auth=Bearer {text}{_SEPARATOR}{more}{_SEPARATOR}".encode("utf-8", "surrogatepass")
+    message = f"n,,{_SEPARATOR}auth=Bearer {text}{_SEPARATOR}{more}{_SEPARATOR}".encode(
+        "utf-8", "surrogatepass"
+    )
     fault = extension_fault(token.extensions) or _fault(text, len(message))
     if fault:
         raise TokenUnavailable(fault, "token", NAME)
@@ -59,7 +61,11 @@ def _fault(text: str, size: int) -> str:
         return "the token has a blank or a line break"
     if _TOKEN.fullmatch(text) is None:
         return "the token has characters that no bearer token has (RFC 6750)"
-    return f"the token and its extensions have {size} bytes; brokers take at most {_MOST_BYTES}" if size > _MOST_BYTES else ""
+    return (
+        f"the token and its extensions have {size} bytes; brokers take at most {_MOST_BYTES}"
+        if size > _MOST_BYTES
+        else ""
+    )
 
 
 class OAuthBearer:
@@ -98,7 +104,9 @@ class OAuthBearer:
         told: bytes = yield first_message(token, self._extensions)
         if told:
             yield _SEPARATOR.encode()
-            raise CredentialsRefused(f"the broker refuses the token of user {self.user!r}: {_status(told)}", "sasl", NAME)
+            raise CredentialsRefused(
+                f"the broker refuses the token of user {self.user!r}: {_status(told)}", "sasl", NAME
+            )
 
 
 def _status(told: bytes) -> str:

@@ -38,8 +38,16 @@ class Plain:
         username = yield from read_secret(self._username)
         password = yield from read_secret(self._password)
         if 0 in username + password:
-            raise CredentialsRefused("the user name or the password has a NUL character, which PLAIN cannot send", "sasl", self.name)
+            raise CredentialsRefused(
+                "the user name or the password has a NUL character, which PLAIN cannot send",
+                "sasl",
+                self.name,
+            )
         challenge: bytes = yield SecretBytes(b"\0".join((b"", username, password)))
         if challenge:
             told = printable(challenge[:100].decode(errors="replace"))
-            raise BrokerNotTrusted(f"PLAIN ends after one message, and the broker goes on with {told!r}", "sasl", self.name)
+            raise BrokerNotTrusted(
+                f"PLAIN ends after one message, and the broker goes on with {told!r}",
+                "sasl",
+                self.name,
+            )

@@ -42,7 +42,11 @@ _FIRST: Final = re.compile(
     rb"(?P<more>(?:,[A-Za-z]=" + _VALUE + rb"+)*)"
 )
 _FINAL: Final = re.compile(
-    rb"(?:e=(?P<error>" + _VALUE + rb"+)|v=(?P<signature>[A-Za-z0-9+/]+={0,2}))(?P<more>(?:,[A-Za-z]=" + _VALUE + rb"+)*)"
+    rb"(?:e=(?P<error>"
+    + _VALUE
+    + rb"+)|v=(?P<signature>[A-Za-z0-9+/]+={0,2}))(?P<more>(?:,[A-Za-z]="
+    + _VALUE
+    + rb"+)*)"
 )
 _NAMES: Final = re.compile(rb"(?:^|,)([A-Za-z])=")
 
@@ -65,10 +69,16 @@ class KeyCache:
     def __init__(self) -> None:
         self._known: dict[tuple[str, bytes, int], _Known] = {}
 
-    def find(self, hash_name: str, password: SecretBytes, salt: bytes, count: int) -> ScramKeys | None:
+    def find(
+        self, hash_name: str, password: SecretBytes, salt: bytes, count: int
+    ) -> ScramKeys | None:
         """Return the keys if they are kept; None: they must be derived. A rotated password has no kept keys."""
         known = self._known.get((hash_name, salt, count))
-        return known.keys if known is not None and hmac.compare_digest(known.password, password) else None
+        return (
+            known.keys
+            if known is not None and hmac.compare_digest(known.password, password)
+            else None
+        )
 
     def derive(self, hash_name: str, password: SecretBytes, salt: bytes, count: int) -> ScramKeys:
         """Derive the keys, which takes milliseconds to seconds, and keep them."""
@@ -107,7 +117,14 @@ class Scram:
     """
 
     def __init__(
-        self, name: str, user: str, username: Secret, password: Secret, nonce: Callable[[], str], *, is_token: bool = False
+        self,
+        name: str,
+        user: str,
+        username: Secret,
+        password: Secret,
+        nonce: Callable[[], str],
+        *,
+        is_token: bool = False,
     ) -> None:
         self.name = name
         self.user = user
@@ -129,7 +146,13 @@ class Scram:
         password = yield from read_secret(self._password)
         nonce = self._nonce().encode("ascii")
         extension = b",tokenauth=true" if self._is_token else b""
-        bare = b"n=" + username.replace(b"=", b"=3D").replace(b",", b"=2C") + b",r=" + nonce + extension
+        bare = (
+            b"n="
+            + username.replace(b"=", b"=3D").replace(b",", b"=2C")
+            + b",r="
+            + nonce
+            + extension
+        )
         answer: bytes = yield b"n,," + bare
         first = self._read_first(answer, nonce)
         keys = yield from self._keys(password, first)
@@ -139,11 +162,16 @@ class Scram:
         answer = yield unproved + b",p=" + _proof(self._hash_name, keys, signed)
         self._check_final(answer, keys, signed)
 
-    def _keys(self, password: SecretBytes, first: _First) -> Generator[SlowStep, ScramKeys, ScramKeys]:
+    def _keys(
+        self, password: SecretBytes, first: _First
+    ) -> Generator[SlowStep, ScramKeys, ScramKeys]:
         arguments = (self._hash_name, password, first.salt, first.iterations)
         keys = self._cache.find(*arguments)
         if keys is None:
-            keys = yield SlowStep(f"derive the {self.name} keys of salt {first.salt.hex()}", partial(self._cache.derive, *arguments))
+            keys = yield SlowStep(
+                f"derive the {self.name} keys of salt {first.salt.hex()}",
+                partial(self._cache.derive, *arguments),
+            )
         return keys
 
     # The broker's messages
@@ -156,28 +184,42 @@ class Scram:
         # a number of many digits takes long to convert
         count = int(match["count"][:12])
         if not MIN_ITERATIONS <= count <= MAX_ITERATIONS:
-            raise self._not_trusted(f"the broker asks for {count} iterations; {MIN_ITERATIONS} to {MAX_ITERATIONS} are allowed")
+            raise self._not_trusted(
+                f"the broker asks for {count} iterations; {MIN_ITERATIONS} to {MAX_ITERATIONS} are allowed"
+            )
         return _First(match["nonce"], salt, count)
 
     def _check_final(self, data: bytes, keys: ScramKeys, signed: bytes) -> None:
         match = self._match(_FINAL, data, b"ve", "last")
         if match["error"] is not None:
             told = printable(match["error"].decode("ascii"))
-            raise CredentialsRefused(f"the broker refuses user {self.user!r} by {self.name}: {told}", "sasl", self.name)
+            raise CredentialsRefused(
+                f"the broker refuses user {self.user!r} by {self.name}: {told}", "sasl", self.name
+            )
         signature = self._decoded(match["signature"])
         if not hmac.compare_digest(hmac.digest(keys.server, signed, self._hash_name), signature):
-            raise self._not_trusted(f"the broker's signature is wrong: it does not know the password of user {self.user!r}")
+            raise self._not_trusted(
+                f"the broker's signature is wrong: it does not know the password of user {self.user!r}"
+            )
 
-    def _match(self, pattern: re.Pattern[bytes], data: bytes, known: bytes, which: str) -> re.Match[bytes]:
+    def _match(
+        self, pattern: re.Pattern[bytes], data: bytes, known: bytes, which: str
+    ) -> re.Match[bytes]:
         """Return the match of a message; its extensions are unknown attributes, each at most once."""
         match = pattern.fullmatch(data) if len(data) <= _LONGEST else None
         if match is None:
-            told = f"{len(data)} bytes" if len(data) > _LONGEST else repr(printable(data[:100].decode(errors="replace")))
+            told = (
+                f"{len(data)} bytes"
+                if len(data) > _LONGEST
+                else repr(printable(data[:100].decode(errors="replace")))
+            )
             raise self._not_trusted(f"the broker's {which} message breaks the rules: {told}")
         names = b"".join(_NAMES.findall(match["more"]))
         # m announces a mandatory extension (RFC 5802)
         if len(set(names)) < len(names) or set(names) & {*known, *b"m"}:
-            raise self._not_trusted(f"the broker's {which} message has an attribute twice, or a mandatory extension")
+            raise self._not_trusted(
+                f"the broker's {which} message has an attribute twice, or a mandatory extension"
+            )
         return match
 
     def _decoded(self, text: bytes) -> bytes:
@@ -197,4 +239,6 @@ class Scram:
 def _proof(hash_name: str, keys: ScramKeys, signed: bytes) -> bytes:
     """Return the client's proof in base64: its key, hidden by a signature of the exchange."""
     signature = hmac.digest(hashlib.new(hash_name, keys.client).digest(), signed, hash_name)
-    return base64.b64encode(bytes(one ^ other for one, other in zip(keys.client, signature, strict=True)))
+    return base64.b64encode(
+        bytes(one ^ other for one, other in zip(keys.client, signature, strict=True))
+    )

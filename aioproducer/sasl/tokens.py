@@ -76,7 +76,9 @@ def jwt_claims(token: str) -> JwtClaims:
     if len(parts) != _PARTS:
         return JwtClaims()
     try:
-        claims: Any = json.loads(base64.b64decode(parts[1] + "=" * (-len(parts[1]) % 4), altchars=b"-_", validate=True))
+        claims: Any = json.loads(
+            base64.b64decode(parts[1] + "=" * (-len(parts[1]) % 4), altchars=b"-_", validate=True)
+        )
     # a RecursionError reports JSON that is nested too deeply
     except (binascii.Error, ValueError, RecursionError):
         return JwtClaims()

@@ -63,5 +63,7 @@ if not _typing.TYPE_CHECKING:
         except ModuleNotFoundError as missing:
             if missing.name != "pyspark":
                 raise
-            raise ModuleNotFoundError("aioproducer.spark needs PySpark: pip install 'aioproducer[spark]'", name="pyspark") from missing
+            raise ModuleNotFoundError(
+                "aioproducer.spark needs PySpark: pip install 'aioproducer[spark]'", name="pyspark"
+            ) from missing
         return getattr(module, name)

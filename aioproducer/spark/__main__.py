@@ -64,7 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown arguments: {', '.join(sorted({_name_of(one) for one in unknown}))}")
     try:
         found = asyncio.run(
-            resolve(_config(asked), asked.prefix, ledger_topic=asked.ledger_topic, older_than=asked.older_than, is_ending=asked.end)
+            resolve(
+                _config(asked),
+                asked.prefix,
+                ledger_topic=asked.ledger_topic,
+                older_than=asked.older_than,
+                is_ending=asked.end,
+            )
         )
     except KafkaError as error:
         sys.stderr.write(f"{parser.prog} {asked.command}: {error}\n")
@@ -81,7 +87,9 @@ def _name_of(argument: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     # No type lets argparse print a value: each raises an error with a text of its own.
-    parser = argparse.ArgumentParser("python -m aioproducer.spark", description="Tools for Spark's sink.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        "python -m aioproducer.spark", description="Tools for Spark's sink.", allow_abbrev=False
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="resolve")
     command = commands.add_parser(
         "resolve",
@@ -92,9 +100,16 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     command.add_argument(
-        "prefix", type=_prefix, metavar="PREFIX", help="the queries' transactionalIdPrefix, or the beginning of one query's ids"
+        "prefix",
+        type=_prefix,
+        metavar="PREFIX",
+        help="the queries' transactionalIdPrefix, or the beginning of one query's ids",
     )
-    command.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="the brokers' addresses (default: localhost:9092)")
+    command.add_argument(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,...",
+        help="the brokers' addresses (default: localhost:9092)",
+    )
     command.add_argument(
         "--option",
         type=_option,
@@ -103,11 +118,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="an option of the connection, by Java's name; may be given again. Write secrets as references: sasl.password=${env:PASSWORD}",
     )
-    command.add_argument("--config", type=pathlib.Path, metavar="FILE", help="options in a Java properties file, or in a .toml file")
     command.add_argument(
-        "--ledger-topic", type=_topic, metavar="TOPIC", help="the queries' option ledgerTopic (default: where a decision is)"
+        "--config",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="options in a Java properties file, or in a .toml file",
     )
-    command.add_argument("--end", action="store_true", help="commit what the decisions name, and abort the rest")
+    command.add_argument(
+        "--ledger-topic",
+        type=_topic,
+        metavar="TOPIC",
+        help="the queries' option ledgerTopic (default: where a decision is)",
+    )
+    command.add_argument(
+        "--end", action="store_true", help="commit what the decisions name, and abort the rest"
+    )
     command.add_argument(
         "--older-than",
         type=_seconds,
@@ -121,7 +146,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _prefix(text: str) -> str:
     if not text:
-        raise argparse.ArgumentTypeError("it is empty, which would be every transaction of the cluster")
+        raise argparse.ArgumentTypeError(
+            "it is empty, which would be every transaction of the cluster"
+        )
     return text
 
 
@@ -161,10 +188,14 @@ def _options_of(path: pathlib.Path) -> dict[str, Any]:
         text = path.read_text("utf-8")
         return tomllib.loads(text) if path.suffix == ".toml" else dict(read_properties(text))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or type(error).__name__}") from None
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror or type(error).__name__}"
+        ) from None
     # The error of either has parts of the file.
     except ValueError:
-        raise ConfigError(f"{path} is no {'TOML' if path.suffix == '.toml' else 'UTF-8 text'}") from None
+        raise ConfigError(
+            f"{path} is no {'TOML' if path.suffix == '.toml' else 'UTF-8 text'}"
+        ) from None
 
 
 # Output
@@ -186,14 +217,30 @@ def _json(found: Resolution) -> str:
         }
         for one in found.findings
     ]
-    return json.dumps({"transactions": transactions, "open": found.open, "warnings": list(found.warnings)}, indent=2) + "\n"
+    return (
+        json.dumps(
+            {"transactions": transactions, "open": found.open, "warnings": list(found.warnings)},
+            indent=2,
+        )
+        + "\n"
+    )
 
 
 def _table(found: Resolution, *, is_ending: bool) -> str:
-    head = ("TRANSACTIONAL ID", "STATE", "AGE", "DECISION", "DONE" if is_ending else "WITH --end", "TOPICS")
+    head = (
+        "TRANSACTIONAL ID",
+        "STATE",
+        "AGE",
+        "DECISION",
+        "DONE" if is_ending else "WITH --end",
+        "TOPICS",
+    )
     rows = [head, *(_cells(one, is_ending=is_ending) for one in found.findings)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     lines.append(f"{counted(len(found.findings), 'transaction')}, {found.open} open")
     return "\n".join(lines) + "\n"
 
@@ -204,13 +251,24 @@ def _cells(one: Finding, *, is_ending: bool) -> tuple[str, ...]:
         done = f"left: {one.reason}"
     elif one.action is Action.NOTHING:
         done = "-"
-    topics = ",".join(one.topics[:_MAX_TOPICS]) + (f" and {len(one.topics) - _MAX_TOPICS} more" if len(one.topics) > _MAX_TOPICS else "")
-    return _printable(one.transactional_id), one.state, _age(one.age_seconds), one.decided.value, _printable(done), topics or "-"
+    topics = ",".join(one.topics[:_MAX_TOPICS]) + (
+        f" and {len(one.topics) - _MAX_TOPICS} more" if len(one.topics) > _MAX_TOPICS else ""
+    )
+    return (
+        _printable(one.transactional_id),
+        one.state,
+        _age(one.age_seconds),
+        one.decided.value,
+        _printable(done),
+        topics or "-",
+    )
 
 
 def _printable(text: str) -> str:
     """Return a text whose control characters are escaped: any program may have chosen them, and a terminal would obey them."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def _age(seconds: float | None) -> str:

@@ -48,13 +48,21 @@ def column_problems(columns: Sequence[tuple[str, str]], *, has_topic: bool) -> l
     if "value" not in names:
         problems.append(f"there is no column 'value'{_written_otherwise('value', names)}")
     if not has_topic and "topic" not in names:
-        problems.append(f"there is no topic: give the option 'topic', or a column 'topic'{_written_otherwise('topic', names)}")
-    problems += [f"there are {names.count(name)} columns {name!r}: keep one" for name in dict.fromkeys(names) if names.count(name) > 1]
+        problems.append(
+            f"there is no topic: give the option 'topic', or a column 'topic'{_written_otherwise('topic', names)}"
+        )
+    problems += [
+        f"there are {names.count(name)} columns {name!r}: keep one"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
     for name, kind in columns:
         if name not in _KNOWN:
             problems.append(f"column {name!r} is not written: {_near(name)}")
         elif name in COLUMNS and kind not in COLUMNS[name]:
-            problems.append(f"column {name!r} is {kind}, and it has to be {' or '.join(COLUMNS[name])} ({_CASTS[name]})")
+            problems.append(
+                f"column {name!r} is {kind}, and it has to be {' or '.join(COLUMNS[name])} ({_CASTS[name]})"
+            )
     return problems
 
 
@@ -66,7 +74,11 @@ def _written_otherwise(name: str, names: Sequence[str]) -> str:
 def _near(name: str) -> str:
     near = nearest(name, _KNOWN)
     advice = "drop it, or put it into value"
-    return f"{advice}. The columns are {', '.join(COLUMNS)}" if near is None else f"did you mean {near!r}? Else {advice}"
+    return (
+        f"{advice}. The columns are {', '.join(COLUMNS)}"
+        if near is None
+        else f"did you mean {near!r}? Else {advice}"
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

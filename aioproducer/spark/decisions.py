@@ -189,7 +189,11 @@ def unsettled(decision: Decision | None, batch: int, reports: Iterable[TaskRepor
     if decision is None or decision.batch != batch:
         return []
     settled = {report.task for report in reports if report.state is TaskState.SKIPPED}
-    return [task for task, entry in enumerate(decision.entries) if entry is not None and task not in settled]
+    return [
+        task
+        for task, entry in enumerate(decision.entries)
+        if entry is not None and task not in settled
+    ]
 
 
 def standing(decision: Decision | None, batch: int, committed: Collection[int]) -> Standing:
@@ -198,13 +202,21 @@ def standing(decision: Decision | None, batch: int, committed: Collection[int]) 
         return Standing.UNDECIDED
     if decision.batch > batch:
         return Standing.PAST
-    are_committed = {task in committed for task, entry in enumerate(decision.entries) if entry is not None}
+    are_committed = {
+        task in committed for task, entry in enumerate(decision.entries) if entry is not None
+    }
     if are_committed == {True, False}:
         return Standing.HALF
     return Standing.DONE if True in are_committed else Standing.UNDONE
 
 
-def judge(name: str, decision: Decision | None, batch: int, reports: Sequence[TaskReport], committed: Collection[int]) -> Verdict:
+def judge(
+    name: str,
+    decision: Decision | None,
+    batch: int,
+    reports: Sequence[TaskReport],
+    committed: Collection[int],
+) -> Verdict:
     """Return what the driver does with the reports of all tasks.
 
     Args:
@@ -244,15 +256,24 @@ def _decide(name: str, batch: int, reports: Sequence[TaskReport]) -> Verdict:
     return Verdict(Decision(batch, entries), tuple(prepared), ())
 
 
-def _complete(name: str, decision: Decision, reports: Sequence[TaskReport], committed: Collection[int]) -> Verdict:
+def _complete(
+    name: str, decision: Decision, reports: Sequence[TaskReport], committed: Collection[int]
+) -> Verdict:
     """Return the verdict for the tasks of a half committed batch that are not committed."""
-    missing = [task for task, entry in enumerate(decision.entries) if entry is not None and task not in committed]
+    missing = [
+        task
+        for task, entry in enumerate(decision.entries)
+        if entry is not None and task not in committed
+    ]
     if difference := _difference(decision, reports, missing):
         raise HalfCommitted(
             f"batch {decision.batch} of {name!r} was half committed when its driver died: the transactions of {_tasks(missing)} of "
             f"{len(decision.entries)} timed out or were aborted. {difference}. Nothing was written, and nothing is lost or doubled so far"
         )
-    entries = tuple(_entry(reports[task]) if task in missing else entry for task, entry in enumerate(decision.entries))
+    entries = tuple(
+        _entry(reports[task]) if task in missing else entry
+        for task, entry in enumerate(decision.entries)
+    )
     done = Decision(decision.batch, entries)
     return Verdict(done, tuple(missing), not_decided(done, decision.batch, reports))
 
@@ -279,12 +300,16 @@ def _difference(decision: Decision, reports: Sequence[TaskReport], missing: Coll
     return ""
 
 
-def not_decided(decision: Decision | None, batch: int, reports: Iterable[TaskReport | None]) -> tuple[PreparedTransaction, ...]:
+def not_decided(
+    decision: Decision | None, batch: int, reports: Iterable[TaskReport | None]
+) -> tuple[PreparedTransaction, ...]:
     """Return the prepared transactions that the decision does not name: only these may be aborted."""
     decided = set()
     if decision is not None and decision.batch == batch:
         decided = {entry.prepared for entry in decision.entries if entry is not None}
-    prepared = [report.prepared for report in reports if report is not None and report.prepared is not None]
+    prepared = [
+        report.prepared for report in reports if report is not None and report.prepared is not None
+    ]
     return tuple(one for one in prepared if one not in decided)
 
 
@@ -306,10 +331,16 @@ def _entry(report: TaskReport | None) -> Entry | None:
 
 
 def _rows(rows: int, size: int, checksum: int) -> str:
-    return f"{counted(rows, 'row')} with {counted(size, 'byte')} (checksum {checksum:016x})" if rows else "no rows"
+    return (
+        f"{counted(rows, 'row')} with {counted(size, 'byte')} (checksum {checksum:016x})"
+        if rows
+        else "no rows"
+    )
 
 
 def _tasks(tasks: Sequence[int]) -> str:
     """Return a text that names tasks, the first few of many."""
-    shown = ", ".join(map(str, tasks[:20])) + (f" and {len(tasks) - 20} more" if len(tasks) > 20 else "")
+    shown = ", ".join(map(str, tasks[:20])) + (
+        f" and {len(tasks) - 20} more" if len(tasks) > 20 else ""
+    )
     return f"task {shown}" if len(tasks) == 1 else f"tasks {shown}"

@@ -194,9 +194,23 @@ class TaskTransaction:
         return self._report(TaskState.EMPTY)
 
     def _report(
-        self, state: TaskState, rows: int = 0, size: int = 0, checksum: int = 0, prepared: PreparedTransaction | None = None
+        self,
+        state: TaskState,
+        rows: int = 0,
+        size: int = 0,
+        checksum: int = 0,
+        prepared: PreparedTransaction | None = None,
     ) -> TaskReport:
-        return TaskReport(state, self._task, rows, size, checksum, self._ledger.name.text, prepared, self._saw_decision)
+        return TaskReport(
+            state,
+            self._task,
+            rows,
+            size,
+            checksum,
+            self._ledger.name.text,
+            prepared,
+            self._saw_decision,
+        )
 
     async def abandon(self) -> None:
         """Abort the transaction if one is open, and stop the producer. Never raises an error of Kafka.
@@ -212,7 +226,9 @@ def _ignore(_step: Step, /, **_where: int) -> None:
     """Do nothing with a step."""
 
 
-async def commit_batch(ledger: Ledger, batch: int, reports: Sequence[TaskReport], reached: Reached = _ignore) -> None:
+async def commit_batch(
+    ledger: Ledger, batch: int, reports: Sequence[TaskReport], reached: Reached = _ignore
+) -> None:
     """Decide a batch and commit the transactions of all its tasks.
 
     Args:
@@ -245,7 +261,9 @@ async def commit_batch(ledger: Ledger, batch: int, reports: Sequence[TaskReport]
     reached(Step.COMMITTED, batch=batch)
 
 
-async def _committed(ledger: Ledger, decision: Decision | None, batch: int, reports: Sequence[TaskReport]) -> set[int]:
+async def _committed(
+    ledger: Ledger, decision: Decision | None, batch: int, reports: Sequence[TaskReport]
+) -> set[int]:
     """Return the tasks that have committed the batch, after an attempt to commit all that an earlier run decided."""
     committed = {report.task for report in reports if report.state is TaskState.SKIPPED}
     if decision is None:
@@ -311,4 +329,9 @@ async def abort_batch(ledger: Ledger, batch: int, reports: Sequence[TaskReport |
             decision = await ledger.decision(stable=True)
             await ledger.abort(not_decided(decision, batch, reports))
     except (KafkaError, TimeoutError) as error:
-        _logger.warning("transactions of batch %d of %r stay open until the next run or their time-out: %s", batch, ledger.name.text, error)
+        _logger.warning(
+            "transactions of batch %d of %r stay open until the next run or their time-out: %s",
+            batch,
+            ledger.name.text,
+            error,
+        )

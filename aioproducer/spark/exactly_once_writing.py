@@ -37,7 +37,13 @@ _TIMEOUT_MS: Final = 900_000
 
 
 def write_task(
-    place: Worker, options: SinkOptions, name: str, batch: int, task: int, batches: Iterable[pa.RecordBatch], reached: Reached
+    place: Worker,
+    options: SinkOptions,
+    name: str,
+    batch: int,
+    task: int,
+    batches: Iterable[pa.RecordBatch],
+    reached: Reached,
 ) -> TaskReport:
     """Write the rows of one attempt of a task in a transaction, and leave it open. Called in the task's thread.
 
@@ -59,7 +65,9 @@ def write_task(
     with place.lent_ledger_clients(_kafka(options)) as clients:
         transaction = TaskTransaction(_ledger(options, name, clients), batch, task)
         # Spark computes rows only for a task that reads them, and the coordinators take some ms to answer.
-        is_settled, first = _meanwhile(place, transaction.settled(), lambda _settling: next(filled, None))
+        is_settled, first = _meanwhile(
+            place, transaction.settled(), lambda _settling: next(filled, None)
+        )
         rows = filled if first is None else itertools.chain([first], filled)
         if is_settled:
             return transaction.skipped(*_count(options, rows))
@@ -83,7 +91,9 @@ def write_task(
     return report
 
 
-def _meanwhile(place: Worker, coroutine: Coroutine[Any, Any, T], read: Callable[[Future[T]], R]) -> tuple[T, R]:
+def _meanwhile(
+    place: Worker, coroutine: Coroutine[Any, Any, T], read: Callable[[Future[T]], R]
+) -> tuple[T, R]:
     """Run a coroutine on the loop while this thread reads rows. Returns what each returned."""
     running = place.submit(coroutine)
     try:
@@ -134,10 +144,19 @@ def _ledger(options: SinkOptions, name: str, clients: LedgerClients, max_ends: i
     topic = options.ledger_topic
     if topic is None:
         raise AssertionError("the options were checked")
-    return Ledger(QueryName(name), topic, clients.config, clients.resolver, max_ends=max_ends, idle=clients.idle)
+    return Ledger(
+        QueryName(name),
+        topic,
+        clients.config,
+        clients.resolver,
+        max_ends=max_ends,
+        idle=clients.idle,
+    )
 
 
-def commit_messages(options: SinkOptions, batch: int, reports: Sequence[TaskReport], reached: Reached, max_ends: int) -> None:
+def commit_messages(
+    options: SinkOptions, batch: int, reports: Sequence[TaskReport], reached: Reached, max_ends: int
+) -> None:
     """Decide and commit a batch, in a process of the driver.
 
     Args:
@@ -152,10 +171,16 @@ def commit_messages(options: SinkOptions, batch: int, reports: Sequence[TaskRepo
     """
     place = worker()
     with place.lent_ledger_clients(_kafka(options)) as clients:
-        place.call(commit_batch(_ledger(options, reports[0].name, clients, max_ends), batch, reports, reached))
+        place.call(
+            commit_batch(
+                _ledger(options, reports[0].name, clients, max_ends), batch, reports, reached
+            )
+        )
 
 
-def abort_messages(options: SinkOptions, batch: int, reports: Sequence[TaskReport], max_ends: int) -> None:
+def abort_messages(
+    options: SinkOptions, batch: int, reports: Sequence[TaskReport], max_ends: int
+) -> None:
     """Abort what the tasks of a failed batch prepared, in a process of the driver. Errors of coordinators are logged.
 
     Args:
@@ -169,4 +194,6 @@ def abort_messages(options: SinkOptions, batch: int, reports: Sequence[TaskRepor
     """
     place = worker()
     with place.lent_ledger_clients(_kafka(options)) as clients:
-        place.call(abort_batch(_ledger(options, reports[0].name, clients, max_ends), batch, reports))
+        place.call(
+            abort_batch(_ledger(options, reports[0].name, clients, max_ends), batch, reports)
+        )

@@ -80,7 +80,10 @@ class IngestReport:
     @property
     def balanced(self) -> bool:
         """Return whether every record that was read is accounted for."""
-        return self.read == self.parsed + self.bad and self.parsed == self.written + self.duplicates + self.late
+        return (
+            self.read == self.parsed + self.bad
+            and self.parsed == self.written + self.duplicates + self.late
+        )
 
 
 def ingest(
@@ -132,7 +135,11 @@ def ingest(
     records = spark.readStream.format("kafka").options(**options).load()
     parsed = parse(records, schema, event_id=event_id, sent_at=sent_at)
     good = route_good(parsed).observe(_GOOD, F.count(F.lit(1)).alias("rows"))
-    events = with_month(dedupe(good, event_id=event_id, sent_at=sent_at, delay=dedupe_delay), event_time, column=partition_by)
+    events = with_month(
+        dedupe(good, event_id=event_id, sent_at=sent_at, delay=dedupe_delay),
+        event_time,
+        column=partition_by,
+    )
     sinks = (
         _Sink("events", events, f"{output}/events", f"{checkpoint}/events", (partition_by,)),
         _Sink("bad", route_bad(parsed), f"{output}/bad", f"{checkpoint}/bad", ()),
@@ -157,7 +164,9 @@ def ingest(
     )
 
 
-def _check(schema: StructType, event_id: str, sent_at: str, event_time: str, partition_by: str) -> None:
+def _check(
+    schema: StructType, event_id: str, sent_at: str, event_time: str, partition_by: str
+) -> None:
     names = set(schema.names)
     if missing := {event_id, sent_at, event_time} - names - {"kafka_timestamp"}:
         raise ConfigError(f"the schema has no field {', '.join(sorted(missing))}")
@@ -166,11 +175,16 @@ def _check(schema: StructType, event_id: str, sent_at: str, event_time: str, par
             f"the schema's {', '.join(sorted(taken))} would collide with a column that ingest adds; choose another partition_by or name"
         )
     if not isinstance(schema[sent_at].dataType, TimestampType):
-        raise ConfigError(f"{sent_at} must be a timestamp in the schema, not {schema[sent_at].dataType.simpleString()}")
+        raise ConfigError(
+            f"{sent_at} must be a timestamp in the schema, not {schema[sent_at].dataType.simpleString()}"
+        )
 
 
 def _source_options(
-    bootstrap_servers: str, topic: str, max_offsets_per_trigger: int | None, kafka_options: Mapping[str, str] | None
+    bootstrap_servers: str,
+    topic: str,
+    max_offsets_per_trigger: int | None,
+    kafka_options: Mapping[str, str] | None,
 ) -> dict[str, str]:
     options = {
         "kafka.bootstrap.servers": bootstrap_servers,
@@ -199,7 +213,11 @@ class _Sink(NamedTuple):
         writer = self.rows.writeStream.queryName(self.name).format("parquet").outputMode("append")
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
-        return writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start(self.path)
+        return (
+            writer.option("checkpointLocation", self.checkpoint)
+            .trigger(availableNow=True)
+            .start(self.path)
+        )
 
     def count(self, spark: SparkSession) -> int:
         """Return the number of rows in the folder, as the sink's own log counts them."""
@@ -245,11 +263,19 @@ class _Tally:
 
     @property
     def duplicates(self) -> int:
-        return self._sum(lambda progress: sum(state.customMetrics["numDroppedDuplicateRows"] for state in progress.stateOperators))
+        return self._sum(
+            lambda progress: sum(
+                state.customMetrics["numDroppedDuplicateRows"] for state in progress.stateOperators
+            )
+        )
 
     @property
     def late(self) -> int:
-        return self._sum(lambda progress: sum(state.numRowsDroppedByWatermark for state in progress.stateOperators))
+        return self._sum(
+            lambda progress: sum(
+                state.numRowsDroppedByWatermark for state in progress.stateOperators
+            )
+        )
 
     @property
     def in_topic(self) -> int:
@@ -259,7 +285,9 @@ class _Tally:
         return sum(end for partitions in ends.values() for end in partitions.values())
 
 
-def _run(sinks: Iterable[_Sink], on_progress: Callable[[IngestProgress], None] | None) -> tuple[_Tally, ...]:
+def _run(
+    sinks: Iterable[_Sink], on_progress: Callable[[IngestProgress], None] | None
+) -> tuple[_Tally, ...]:
     """Run all queries to their end. If one fails, or `on_progress` raises, stop the others. Returns the tallies."""
     queries: list[StreamingQuery] = []
     try:
@@ -288,4 +316,8 @@ def _raise_failure(queries: Iterable[StreamingQuery]) -> None:
 
 
 def _progress(events: _Tally) -> IngestProgress:
-    return IngestProgress(read=events.read, written=events.parsed - events.duplicates - events.late, bad=events.read - events.parsed)
+    return IngestProgress(
+        read=events.read,
+        written=events.parsed - events.duplicates - events.late,
+        bad=events.read - events.parsed,
+    )

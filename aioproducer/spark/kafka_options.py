@@ -48,7 +48,11 @@ _CONTEXT: Final = ("compression.type", "config.providers", "sasl.mechanism", "sa
 def kafka_problems(options: SinkOptions) -> list[str]:
     """Return what is wrong with the options of Kafka, a text for each problem. No text has a secret."""
     kafka: dict[str, Any] = dict(options.kafka)
-    problems = [] if any(name in kafka for name in _ADDRESSES) else [f"option '{PREFIX}{_ADDRESSES[0]}' is missing"]
+    problems = (
+        []
+        if any(name in kafka for name in _ADDRESSES)
+        else [f"option '{PREFIX}{_ADDRESSES[0]}' is missing"]
+    )
     literal: list[str] = []
     problems += _each_alone(kafka, literal)
     if literal:
@@ -82,7 +86,9 @@ def _each_alone(kafka: Mapping[str, Any], literal: list[str]) -> list[str]:
         except ConfigError as error:
             problems.append(_told(name, error))
         else:
-            problems += _value_problems(fields, dict.fromkeys(fields.keys() - known.keys(), name), literal)
+            problems += _value_problems(
+                fields, dict.fromkeys(fields.keys() - known.keys(), name), literal
+            )
     return problems
 
 
@@ -90,12 +96,16 @@ def _is_context(name: str) -> bool:
     return name in _CONTEXT or name.startswith("config.providers.")
 
 
-def _value_problems(fields: Mapping[str, Any], names: Mapping[str, str], literal: list[str]) -> list[str]:
+def _value_problems(
+    fields: Mapping[str, Any], names: Mapping[str, str], literal: list[str]
+) -> list[str]:
     """Return what is wrong with the values of some fields; `names` has the options that set them."""
     problems = []
     for field, name in names.items():
         value, kind = fields[field], OPTIONS[field].kind
-        if isinstance(value, str) and (has_private_key(value) or (kind.is_secret and not is_reference(value))):
+        if isinstance(value, str) and (
+            has_private_key(value) or (kind.is_secret and not is_reference(value))
+        ):
             literal.append(PREFIX + name)
             continue
         try:
@@ -103,7 +113,11 @@ def _value_problems(fields: Mapping[str, Any], names: Mapping[str, str], literal
         except ConfigError as error:
             problems.append(_told(name, error, field))
         else:
-            problems += [f"{PREFIX}{name}: {_CHOSEN[field]}"] if field in _CHOSEN and made is not None else []
+            problems += (
+                [f"{PREFIX}{name}: {_CHOSEN[field]}"]
+                if field in _CHOSEN and made is not None
+                else []
+            )
     return problems
 
 
@@ -113,7 +127,11 @@ def _told(name: str, error: ConfigError, field: str = "") -> str:
     for own in filter(None, (name, field)):
         if text.startswith(own):
             return f"{PREFIX}{name}{text[len(own) :]}"
-    return _QUOTED.sub(rf"\1'{PREFIX}\2'", text) if text.startswith(f"unknown option {name!r}") else f"{PREFIX}{name}: {text}"
+    return (
+        _QUOTED.sub(rf"\1'{PREFIX}\2'", text)
+        if text.startswith(f"unknown option {name!r}")
+        else f"{PREFIX}{name}: {text}"
+    )
 
 
 def _conflicts(kafka: Mapping[str, Any], delivery: str) -> list[str]:
@@ -126,7 +144,9 @@ def _conflicts(kafka: Mapping[str, Any], delivery: str) -> list[str]:
     if config.acks is Acks.NONE:
         problems.append(f"{PREFIX}acks=0: nothing would say that a row is written. It is all, or 1")
     if delivery == EXACTLY_ONCE and not config.is_idempotent:
-        problems.append(f"delivery={EXACTLY_ONCE} needs {PREFIX}acks=all and {PREFIX}enable.idempotence=true: leave both out")
+        problems.append(
+            f"delivery={EXACTLY_ONCE} needs {PREFIX}acks=all and {PREFIX}enable.idempotence=true: leave both out"
+        )
     return problems
 
 

@@ -143,7 +143,11 @@ def encode_decision(decision: Decision) -> list[Position]:
     chunks = [packed[at : at + _CHUNK_BYTES] for at in range(0, len(packed), _CHUNK_BYTES)]
     digest = zlib.crc32(packed).to_bytes(4)
     return [
-        Position(decision.batch + 1, _DECISION + base64.b85encode(_varint(part) + _varint(len(chunks)) + digest + chunk).decode())
+        Position(
+            decision.batch + 1,
+            _DECISION
+            + base64.b85encode(_varint(part) + _varint(len(chunks)) + digest + chunk).decode(),
+        )
         for part, chunk in enumerate(chunks)
     ]
 
@@ -168,7 +172,10 @@ def decode_decision(name: QueryName, positions: Sequence[Position | None]) -> De
         TornDecision: the positions are parts of different decisions, or some are missing.
         LedgerError: a position is no part of a decision.
     """
-    parts = [None if position is None else _Part.of(name.decision_group(at), position) for at, position in enumerate(positions)]
+    parts = [
+        None if position is None else _Part.of(name.decision_group(at), position)
+        for at, position in enumerate(positions)
+    ]
     first = parts[0]
     if first is None:
         raise TornDecision(f"the decision of {name.text!r} has no first part")
@@ -180,7 +187,9 @@ def decode_decision(name: QueryName, positions: Sequence[Position | None]) -> De
         )
     packed = b"".join(part.chunk for part in parts if part is not None)
     if zlib.crc32(packed).to_bytes(4) != first.digest:
-        raise LedgerError(f"the decision of {name.text!r} is damaged: its checksum does not match. {_REMEDY}")
+        raise LedgerError(
+            f"the decision of {name.text!r} is damaged: its checksum does not match. {_REMEDY}"
+        )
     return Decision(first.batch, _entries(name, packed))
 
 
@@ -192,7 +201,9 @@ _REMEDY: Final = (
 
 def _foreign(group: str, position: Position, kind: str) -> LedgerError:
     text = position.cursor if len(position.cursor) <= 40 else position.cursor[:40] + "..."
-    return LedgerError(f"consumer group {group!r} has offset {position.number} with metadata {text!r}, which is no {kind}. {_REMEDY}")
+    return LedgerError(
+        f"consumer group {group!r} has offset {position.number} with metadata {text!r}, which is no {kind}. {_REMEDY}"
+    )
 
 
 class _Part(NamedTuple):
@@ -244,7 +255,9 @@ def _entries(name: QueryName, packed: bytes) -> tuple[Entry | None, ...]:
     except ValueError:
         count, entries = -1, []
     if len(entries) != count:
-        raise LedgerError(f"the decision of {name.text!r} is of a version that this release does not know: run the release that wrote it")
+        raise LedgerError(
+            f"the decision of {name.text!r} is of a version that this release does not know: run the release that wrote it"
+        )
     return tuple(entries)
 
 

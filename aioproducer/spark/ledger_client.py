@@ -8,12 +8,30 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aioproducer.errors import BrokerError, KafkaError, ProducerFenced, TransactionError, TransactionMisuse, TransactionTimeout, UsageError
+from aioproducer.errors import (
+    BrokerError,
+    KafkaError,
+    ProducerFenced,
+    TransactionError,
+    TransactionMisuse,
+    TransactionTimeout,
+    UsageError,
+)
 from aioproducer.producer import Producer
 from aioproducer.transaction_resolver import TransactionResolver
 
 from .decisions import AnotherDriver, is_entry_committed
-from .ledger import Decision, Entry, Mark, QueryName, TornDecision, decode_decision, decode_mark, decode_parts, encode_decision
+from .ledger import (
+    Decision,
+    Entry,
+    Mark,
+    QueryName,
+    TornDecision,
+    decode_decision,
+    decode_mark,
+    decode_parts,
+    encode_decision,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -27,7 +45,14 @@ _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 # The definite answers to EndTxn of a transaction that was ended before: by a commit, an abort, its time-out or a newer producer. Every other
 # error, such as a permission that is missing, says nothing of the transaction.
-_ENDED: Final = frozenset({"INVALID_TXN_STATE", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"})
+_ENDED: Final = frozenset(
+    {
+        "INVALID_TXN_STATE",
+        "PRODUCER_FENCED",
+        "INVALID_PRODUCER_EPOCH",
+        "INVALID_PRODUCER_ID_MAPPING",
+    }
+)
 # Reads of a decision while others write it.
 _MAX_READS: Final = 5
 # The driver's own transaction is open for some requests only; an interrupted one must not hold up the next driver.
@@ -145,7 +170,11 @@ class Ledger:
                     raise
             else:
                 return idle
-        producer = self.make_producer(self.config.replace(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms))
+        producer = self.make_producer(
+            self.config.replace(
+                transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+            )
+        )
         try:
             await producer.start()
         # A start that is cancelled leaves connections, as one that fails.
@@ -179,7 +208,9 @@ class Ledger:
             # The offset of a decision is its batch and 1.
             if head.number <= since:
                 return None
-            rest = await asyncio.gather(*[self._position(part, stable=stable) for part in range(1, count)])
+            rest = await asyncio.gather(
+                *[self._position(part, stable=stable) for part in range(1, count)]
+            )
             try:
                 return decode_decision(self.name, [head, *rest])
             except TornDecision:
@@ -190,7 +221,9 @@ class Ledger:
         raise AssertionError("unreachable")
 
     async def _position(self, part: int, *, stable: bool) -> Any:
-        return await self.resolver.committed_offset(self.name.decision_group(part), self.topic, stable=stable)
+        return await self.resolver.committed_offset(
+            self.name.decision_group(part), self.topic, stable=stable
+        )
 
     async def mark(self, task: int, *, stable: bool) -> Mark | None:
         """Return the mark of a task; None: there is none. Raises LedgerError if the group has other offsets."""
@@ -231,7 +264,9 @@ class Ledger:
             async with asyncio.timeout(ABORT_SECONDS):
                 await self.abort([prepared])
         except (KafkaError, TimeoutError) as error:
-            _logger.warning("the transaction %s was not aborted, its time-out does it: %s", prepared, error)
+            _logger.warning(
+                "the transaction %s was not aborted, its time-out does it: %s", prepared, error
+            )
 
     async def each(self, call: Callable[[T], Awaitable[object]], arguments: Iterable[T]) -> None:
         """Call with each argument, `max_ends` at the same time. The first error cancels the others."""
@@ -282,7 +317,10 @@ class Ledger:
         try:
             for part, position in enumerate(encode_decision(decision)):
                 await driver.send_position_to_transaction(
-                    self.name.decision_group(part), position.number, position.cursor, topic=self.topic
+                    self.name.decision_group(part),
+                    position.number,
+                    position.cursor,
+                    topic=self.topic,
                 )
             await driver.commit_transaction()
         except ProducerFenced as error:
@@ -301,7 +339,11 @@ async def stop_producer(producer: Producer) -> None:
                 await producer.abort_transaction()
             await producer.stop()
     except (KafkaError, TimeoutError) as error:
-        _logger.warning("the transaction of %r was not aborted, its time-out does it: %s", producer.config.transactional_id, error)
+        _logger.warning(
+            "the transaction of %r was not aborted, its time-out does it: %s",
+            producer.config.transactional_id,
+            error,
+        )
 
 
 async def leave(producer: Producer) -> None:

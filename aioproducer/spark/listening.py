@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from prometheus_client.metrics_core import Metric
-    from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
 
 __all__ = ["QueryMetrics"]
 
@@ -48,7 +53,9 @@ def _check_group(group: Any) -> None:
     """Raise ConfigError for a group that no commit could have: a listener that fails later only warns."""
     names = group.values() if isinstance(group, Mapping) else () if group is None else (group,)
     if not all(isinstance(name, str) for name in names):
-        raise ConfigError("group: it is the name of a consumer group, or the groups by the names of queries")
+        raise ConfigError(
+            "group: it is the name of a consumer group, or the groups by the names of queries"
+        )
     try:
         for name in names:
             read_group(name)
@@ -92,7 +99,9 @@ class QueryMetrics(StreamingQueryListener):
             TransactionResolver(made)
             self._commits = OffsetCommits(partial(TransactionResolver, made))
         elif group is not None:
-            raise ConfigError("a group needs the cluster of its offsets: give bootstrap_servers, or a config")
+            raise ConfigError(
+                "a group needs the cluster of its offsets: give bootstrap_servers, or a config"
+            )
         # Spark's listener thread changes the queries, and a scrape reads them.
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
@@ -188,10 +197,22 @@ class QueryMetrics(StreamingQueryListener):
     def _shown(self) -> list[_Shown]:
         with self._lock:
             queries = [
-                (query, query.progress, (query.is_running, query.failures, query.batches, query.input_rows, query.late_rows))
+                (
+                    query,
+                    query.progress,
+                    (
+                        query.is_running,
+                        query.failures,
+                        query.batches,
+                        query.input_rows,
+                        query.late_rows,
+                    ),
+                )
                 for query in self._queries.values()
             ]
-        done, failed = ({}, {}) if self._commits is None else (self._commits.done, self._commits.failed)
+        done, failed = (
+            ({}, {}) if self._commits is None else (self._commits.done, self._commits.failed)
+        )
         return [
             _Shown(
                 query.name,
@@ -293,11 +314,30 @@ _TABLE: Final = (
     _count("input_rows", "rows that were read", "input_rows"),
     _count("late_rows", "rows that the watermark dropped", "late_rows"),
     _gauge("batch_id", "number of the last micro-batch", lambda progress: progress.batch_id),
-    _gauge("input_rows_per_second", "rows/s that arrived", lambda progress: progress.input_rows_per_second),
-    _gauge("processed_rows_per_second", "rows/s that were processed", lambda progress: progress.processed_rows_per_second),
-    _gauge("batch_seconds", "seconds that the last micro-batch took", lambda progress: progress.seconds),
-    _Row("batch_part_seconds", "seconds that a part of the last micro-batch took, by Spark's names", _parts, ("part",)),
-    _gauge("watermark_timestamp_seconds", "watermark, in seconds since the epoch", QueryProgress.watermark_seconds),
+    _gauge(
+        "input_rows_per_second",
+        "rows/s that arrived",
+        lambda progress: progress.input_rows_per_second,
+    ),
+    _gauge(
+        "processed_rows_per_second",
+        "rows/s that were processed",
+        lambda progress: progress.processed_rows_per_second,
+    ),
+    _gauge(
+        "batch_seconds", "seconds that the last micro-batch took", lambda progress: progress.seconds
+    ),
+    _Row(
+        "batch_part_seconds",
+        "seconds that a part of the last micro-batch took, by Spark's names",
+        _parts,
+        ("part",),
+    ),
+    _gauge(
+        "watermark_timestamp_seconds",
+        "watermark, in seconds since the epoch",
+        QueryProgress.watermark_seconds,
+    ),
     _Row("state_rows", "rows in the state of an operator", _state_rows, ("number", "operator")),
     _offsets("source_offset", "offset of the next record to read", "read"),
     _offsets("latest_offset", "end offset of the partition", "latest"),

@@ -138,7 +138,9 @@ class OffsetCommits:
         return os.getpid() != self._pid
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._serve, name="aioproducer-query-offsets", daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve, name="aioproducer-query-offsets", daemon=True
+        )
         try:
             self._thread.start()
         # The system has no more threads, or the interpreter exits. The next offsets try again.
@@ -202,7 +204,9 @@ class OffsetCommits:
 
     async def _commit(self, resolver: Any, pending: dict[str, _Pending]) -> None:
         """Commit the offsets of some queries at the same time, and remove those that are done. Raises the first error."""
-        results = await asyncio.gather(*(self._commit_one(resolver, each) for each in pending.values()), return_exceptions=True)
+        results = await asyncio.gather(
+            *(self._commit_one(resolver, each) for each in pending.values()), return_exceptions=True
+        )
         errors = [result for result in results if isinstance(result, BaseException)]
         for query, result in zip(tuple(pending), results, strict=True):
             if not isinstance(result, BaseException):

@@ -74,7 +74,9 @@ def read_ahead(batches: Iterator[pa.RecordBatch], until: Future[Any]) -> Iterato
     return _all(held, failure, batches)
 
 
-def _all(held: deque[pa.RecordBatch], failure: Exception | None, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _all(
+    held: deque[pa.RecordBatch], failure: Exception | None, rest: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     while held:
         yield held.popleft()
     if failure is not None:

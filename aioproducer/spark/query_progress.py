@@ -16,7 +16,11 @@ from aioproducer.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pyspark.sql.streaming.listener import SourceProgress, StateOperatorProgress, StreamingQueryProgress
+    from pyspark.sql.streaming.listener import (
+        SourceProgress,
+        StateOperatorProgress,
+        StreamingQueryProgress,
+    )
 
 __all__ = ["QueryProgress", "SourceOffsets", "StateRows"]
 
@@ -41,7 +45,11 @@ class SourceOffsets(NamedTuple):
     @property
     def lag(self) -> dict[TopicPartition, int]:
         """Return the number of offsets that the query has not read, by partition."""
-        return {partition: max(0, self.latest[partition] - offset) for partition, offset in self.read.items() if partition in self.latest}
+        return {
+            partition: max(0, self.latest[partition] - offset)
+            for partition, offset in self.read.items()
+            if partition in self.latest
+        }
 
 
 class StateRows(NamedTuple):
@@ -119,7 +127,9 @@ class QueryProgress(NamedTuple):
 
 def _state(operators: Iterable[StateOperatorProgress]) -> Iterator[StateRows]:
     for number, operator in enumerate(operators):
-        yield StateRows(number, operator.operatorName, operator.numRowsTotal, operator.numRowsDroppedByWatermark)
+        yield StateRows(
+            number, operator.operatorName, operator.numRowsTotal, operator.numRowsDroppedByWatermark
+        )
 
 
 def _kafka_offsets(sources: Iterable[SourceProgress]) -> Iterator[tuple[str, str]]:

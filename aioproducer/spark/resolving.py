@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 
     from .ledger import Decision
 
-__all__ = ["RETENTION_SECONDS", "Action", "Decided", "Finding", "Known", "Resolution", "judge", "resolve"]
+__all__ = [
+    "RETENTION_SECONDS",
+    "Action",
+    "Decided",
+    "Finding",
+    "Known",
+    "Resolution",
+    "judge",
+    "resolve",
+]
 
 # The brokers' default of offsets.retention.minutes. No request of this client reads the setting.
 RETENTION_SECONDS: Final = 7 * 86_400.0
@@ -115,7 +124,9 @@ class Known(NamedTuple):
     problem: str = ""
 
 
-def judge(found: TransactionDescription, known: Known, *, now: datetime, older_than: float) -> Finding:
+def judge(
+    found: TransactionDescription, known: Known, *, now: datetime, older_than: float
+) -> Finding:
     """Return what is to be done with a transaction, by rules alone.
 
     Args:
@@ -127,7 +138,16 @@ def judge(found: TransactionDescription, known: Known, *, now: datetime, older_t
     age = None if found.started_at is None else max(0.0, (now - found.started_at).total_seconds())
     topics = tuple(sorted({partition.topic for partition in found.partitions}))
     decided, prepared = _decided(found, known)
-    finding = Finding(found.transactional_id, found.state, found.started_at, age, topics, decided, Action.LEAVE, prepared=prepared)
+    finding = Finding(
+        found.transactional_id,
+        found.state,
+        found.started_at,
+        age,
+        topics,
+        decided,
+        Action.LEAVE,
+        prepared=prepared,
+    )
     if found.state in _ENDED:
         return dataclasses.replace(finding, action=Action.NOTHING, is_open=False)
     reasons = (
@@ -140,12 +160,16 @@ def judge(found: TransactionDescription, known: Known, *, now: datetime, older_t
     for applies, reason in reasons:
         if applies:
             return dataclasses.replace(finding, reason=reason)
-    return dataclasses.replace(finding, action=Action.COMMIT if decided is Decided.COMMIT else Action.ABORT)
+    return dataclasses.replace(
+        finding, action=Action.COMMIT if decided is Decided.COMMIT else Action.ABORT
+    )
 
 
 def _decided(found: TransactionDescription, known: Known) -> tuple[Decided, PreparedTransaction]:
     """Return what the decision says of a transaction, and how the transaction is ended."""
-    found_as = PreparedTransaction(found.transactional_id, found.producer_id, found.epoch, _FIRST_VERSION)
+    found_as = PreparedTransaction(
+        found.transactional_id, found.producer_id, found.epoch, _FIRST_VERSION
+    )
     place = _place(found.transactional_id)
     if found.state in _ENDED or (place is not None and found.state != _ONGOING):
         return Decided.DONE, found_as
@@ -155,7 +179,10 @@ def _decided(found: TransactionDescription, known: Known) -> tuple[Decided, Prep
     if place.task is None:
         return Decided.UNDECIDED, found_as
     entry = None if known.decision is None else known.decision.entry(place.task)
-    if entry is not None and (entry.prepared.producer_id, entry.prepared.epoch) == (found.producer_id, found.epoch):
+    if entry is not None and (entry.prepared.producer_id, entry.prepared.epoch) == (
+        found.producer_id,
+        found.epoch,
+    ):
         return Decided.COMMIT, entry.prepared
     return Decided.UNKNOWN if known.problem else Decided.UNDECIDED, found_as
 
@@ -205,7 +232,9 @@ class _Query:
         asked: what is asked, and the connections.
     """
 
-    def __init__(self, name: QueryName, found: Sequence[TransactionDescription], asked: _Asked) -> None:
+    def __init__(
+        self, name: QueryName, found: Sequence[TransactionDescription], asked: _Asked
+    ) -> None:
         self._name = name
         self._found = found
         self._asked = asked
@@ -245,14 +274,23 @@ class _Query:
 
         The named topic is asked for by its name, too: a refusal to describe it is an error then.
         """
-        offsets = await self._asked.resolver.committed_offsets(self._name.decision_group(), stable=stable)
+        offsets = await self._asked.resolver.committed_offsets(
+            self._name.decision_group(), stable=stable
+        )
         topics = {at.topic for at in offsets if at.partition == POSITION_PARTITION}
         topics |= set() if self._asked.ledger_topic is None else {self._asked.ledger_topic}
-        decisions = {topic: await self._asked.ledger(self._name, topic).decision(stable=stable) for topic in sorted(topics)}
+        decisions = {
+            topic: await self._asked.ledger(self._name, topic).decision(stable=stable)
+            for topic in sorted(topics)
+        }
         return {topic: decision for topic, decision in decisions.items() if decision is not None}
 
     def _not_found(self) -> str:
-        where = f"the ledger of {self._asked.ledger_topic}" if self._asked.ledger_topic is not None else "its driver's group"
+        where = (
+            f"the ledger of {self._asked.ledger_topic}"
+            if self._asked.ledger_topic is not None
+            else "its driver's group"
+        )
         return f"no decision is in {where}: name the ledger's topic (--ledger-topic)"
 
     async def end(self, ledger: Ledger | None, known: Known) -> list[Finding]:
@@ -287,7 +325,9 @@ class _Query:
         # The lock has aborted the driver's own transaction.
         if finding.transactional_id != self._name.driver_id():
             try:
-                await (resolver.commit if finding.action is Action.COMMIT else resolver.abort)(finding.prepared)
+                await (resolver.commit if finding.action is Action.COMMIT else resolver.abort)(
+                    finding.prepared
+                )
             except KafkaError as error:
                 return _failed(finding, error)
         return dataclasses.replace(finding, outcome=_ENDS[finding.action], is_open=False)
@@ -301,7 +341,11 @@ def _elsewhere(latest: Sequence[str], asked: str | None) -> str:
 
 
 def _failed(finding: Finding, error: KafkaError) -> Finding:
-    return dataclasses.replace(finding, outcome=f"failed: {error}") if finding.action in _ENDS else finding
+    return (
+        dataclasses.replace(finding, outcome=f"failed: {error}")
+        if finding.action in _ENDS
+        else finding
+    )
 
 
 async def resolve(
@@ -329,7 +373,9 @@ async def resolve(
     """
     async with TransactionResolver(config) as resolver:
         listed = await resolver.list_transactions(prefix)
-        described = await resolver.describe_transactions([listing.transactional_id for listing in listed])
+        described = await resolver.describe_transactions(
+            [listing.transactional_id for listing in listed]
+        )
         now = datetime.fromtimestamp(wall_clock(), UTC)
         asked = _Asked(config, resolver, ledger_topic, now, older_than)
         findings: list[Finding] = []
@@ -340,10 +386,15 @@ async def resolve(
             query = _Query(name, found, asked)
             ledger, known = await query.find()
             findings += await query.end(ledger, known) if is_ending else asked.judge(found, known)
-    return Resolution(tuple(sorted(findings, key=lambda finding: finding.transactional_id)), tuple(_forgotten(described, now)))
+    return Resolution(
+        tuple(sorted(findings, key=lambda finding: finding.transactional_id)),
+        tuple(_forgotten(described, now)),
+    )
 
 
-def _by_query(described: Iterable[TransactionDescription]) -> dict[QueryName | None, list[TransactionDescription]]:
+def _by_query(
+    described: Iterable[TransactionDescription],
+) -> dict[QueryName | None, list[TransactionDescription]]:
     queries: dict[QueryName | None, list[TransactionDescription]] = {}
     for one in described:
         place = _place(one.transactional_id)

@@ -76,7 +76,11 @@ class Part(NamedTuple):
     @property
     def columns(self) -> dict[str, Any]:
         """Return the arguments of `send_columns` and of `rows_checksum`."""
-        return {argument: self.rows.column(name) for name, argument in _ARGUMENTS.items() if name in self.rows.schema.names}
+        return {
+            argument: self.rows.column(name)
+            for name, argument in _ARGUMENTS.items()
+            if name in self.rows.schema.names
+        }
 
 
 class RowCount:
@@ -161,7 +165,14 @@ class RowSender:
         has_acknowledged: whether rows were acknowledged, as far as was looked.
     """
 
-    def __init__(self, producer: Producer[Any, Any], topic: str | None, task: int = 0, *, is_summed: bool = False) -> None:
+    def __init__(
+        self,
+        producer: Producer[Any, Any],
+        topic: str | None,
+        task: int = 0,
+        *,
+        is_summed: bool = False,
+    ) -> None:
         self.count: RowCount = RowCount(topic, is_summed=is_summed)
         self.has_acknowledged: bool = False
         self._producer = producer
@@ -186,7 +197,9 @@ class RowSender:
                 at = len(Deliveries.of(error))
                 partitions = columns.get("partitions")
                 partition = None if partitions is None else partitions[at].as_py()
-                raise self._failed(_Pending(None, first, part.topic, part.numbers), at, error, partition) from error
+                raise self._failed(
+                    _Pending(None, first, part.topic, part.numbers), at, error, partition
+                ) from error
             self._pending.append(_Pending(deliveries, first, part.topic, part.numbers))
             self.count.add_part(part)
         self._drop_acknowledged()
@@ -216,22 +229,39 @@ class RowSender:
             self._pending.popleft()
 
     def _first_failure(self) -> RowFailed:
-        found = [(pending, failure) for pending in self._pending if (failure := pending.deliveries.first_failure()) is not None]
+        found = [
+            (pending, failure)
+            for pending in self._pending
+            if (failure := pending.deliveries.first_failure()) is not None
+        ]
         count = sum(pending.deliveries.summary().failed for pending, _ in found)
         others = f" ({count} rows have failed by now)" if count > 1 else ""
-        errors = [self._failed(pending, at, error, error.partition, others) for pending, (at, error) in found]
+        errors = [
+            self._failed(pending, at, error, error.partition, others)
+            for pending, (at, error) in found
+        ]
         return min(errors, key=lambda error: error.row)
 
-    def _failed(self, pending: _Pending, at: int, error: KafkaError, partition: int | None, others: str = "") -> RowFailed:
+    def _failed(
+        self, pending: _Pending, at: int, error: KafkaError, partition: int | None, others: str = ""
+    ) -> RowFailed:
         """Return the error for the row `at` of a part."""
-        place = f"topic {pending.topic}" if partition is None else f"topic {pending.topic}, partition {partition}"
+        place = (
+            f"topic {pending.topic}"
+            if partition is None
+            else f"topic {pending.topic}, partition {partition}"
+        )
         number = at if pending.numbers is None else int(pending.numbers[at].as_py())
-        made = RowFailed(self._task, pending.first + number, f"{place}: {_ROW.sub('', str(error))}{others}")
+        made = RowFailed(
+            self._task, pending.first + number, f"{place}: {_ROW.sub('', str(error))}{others}"
+        )
         made.__cause__ = error
         return made
 
 
-def parts_of(batch: pa.RecordBatch, topic: str | None, task: int = 0, first: int = 0) -> Iterator[Part]:
+def parts_of(
+    batch: pa.RecordBatch, topic: str | None, task: int = 0, first: int = 0
+) -> Iterator[Part]:
     """Yield the rows of each topic, in their order.
 
     Args:
@@ -250,7 +280,11 @@ def parts_of(batch: pa.RecordBatch, topic: str | None, task: int = 0, first: int
         return
     topics = batch.column("topic")
     if topics.null_count:
-        raise RowFailed(task, first + pc.index(topics.is_null(), value=True).as_py(), "its topic is null, and no option 'topic' is given")
+        raise RowFailed(
+            task,
+            first + pc.index(topics.is_null(), value=True).as_py(),
+            "its topic is null, and no option 'topic' is given",
+        )
     encoded = topics.dictionary_encode()
     if len(encoded.dictionary) == 1:
         yield Part(topics[0].as_py(), batch)

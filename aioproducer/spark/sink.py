@@ -68,11 +68,19 @@ class AioproducerSink(DataSource):
 
         problems = []
         if overwrite:
-            mode = ".outputMode('append'), or write updates within foreachBatch" if made.is_stream else ".mode('append')"
+            mode = (
+                ".outputMode('append'), or write updates within foreachBatch"
+                if made.is_stream
+                else ".mode('append')"
+            )
             problems.append(f"the sink only appends: use {mode}")
         columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         problems += column_problems(columns, has_topic=made.topic is not None)
-        return [*problems, *option_problems(self.options, is_stream=made.is_stream), *kafka_problems(made)]
+        return [
+            *problems,
+            *option_problems(self.options, is_stream=made.is_stream),
+            *kafka_problems(made),
+        ]
 
 
 def register(spark: SparkSession) -> None:

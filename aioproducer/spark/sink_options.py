@@ -14,7 +14,16 @@ from aioproducer.spark.contract import nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "MAX_NAME_BYTES", "OPTIONS", "PREFIX", "TOPIC", "SinkOptions", "option_problems"]
+__all__ = [
+    "AT_LEAST_ONCE",
+    "EXACTLY_ONCE",
+    "MAX_NAME_BYTES",
+    "OPTIONS",
+    "PREFIX",
+    "TOPIC",
+    "SinkOptions",
+    "option_problems",
+]
 
 AT_LEAST_ONCE: Final = "at_least_once"
 EXACTLY_ONCE: Final = "exactly_once"
@@ -66,7 +75,11 @@ class SinkOptions(NamedTuple):
         lower = {name.lower(): value for name, value in options.items()}
         topic = lower.get("topic")
         return cls(
-            kafka={name.removeprefix(PREFIX): value for name, value in lower.items() if name.startswith(PREFIX)},
+            kafka={
+                name.removeprefix(PREFIX): value
+                for name, value in lower.items()
+                if name.startswith(PREFIX)
+            },
             is_stream=is_stream,
             topic=topic,
             delivery=lower.get("delivery", AT_LEAST_ONCE).strip().lower(),
@@ -78,9 +91,17 @@ class SinkOptions(NamedTuple):
 
 def option_problems(options: Mapping[str, str], *, is_stream: bool) -> list[str]:
     """Return what is wrong with the options that do not begin with `kafka.`, a text for each problem."""
-    lower = {name.lower(): value for name, value in options.items() if not name.lower().startswith(PREFIX)}
+    lower = {
+        name.lower(): value
+        for name, value in options.items()
+        if not name.lower().startswith(PREFIX)
+    }
     problems = [_unknown(name) for name in lower if name not in _BY_LOWER and name not in _SPARKS]
-    problems += [f"option {_BY_LOWER[name]!r} is empty: leave it out" for name in _BY_LOWER if not lower.get(name, "-").strip()]
+    problems += [
+        f"option {_BY_LOWER[name]!r} is empty: leave it out"
+        for name in _BY_LOWER
+        if not lower.get(name, "-").strip()
+    ]
     problems += [
         f"option {_BY_LOWER[name]!r} is {lower[name][:_SHOWN]!r}, which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"
         for name in _TOPICS
@@ -103,7 +124,9 @@ def option_problems(options: Mapping[str, str], *, is_stream: bool) -> list[str]
 def _transaction_problems(made: SinkOptions) -> list[str]:
     problems = []
     if made.is_stream and made.transactional_id is not None:
-        problems.append("option 'transactionalId' is for a batch: a query's transactions have its own id. Give transactionalIdPrefix")
+        problems.append(
+            "option 'transactionalId' is for a batch: a query's transactions have its own id. Give transactionalIdPrefix"
+        )
     problems += _name_problems(made)
     if made.ledger_topic is None:
         problems.append(
@@ -125,14 +148,22 @@ def _name_problems(made: SinkOptions) -> list[str]:
         size += len(made.transactional_id.encode(errors="replace"))
         named = "options 'transactionalIdPrefix' and 'transactionalId' have"
     if size > limit:
-        return [f"{named} {size:,} bytes: at most {limit:,} are possible, as the sink adds to it, and Kafka reads {_MAX_ID_BYTES:,} bytes"]
+        return [
+            f"{named} {size:,} bytes: at most {limit:,} are possible, as the sink adds to it, and Kafka reads {_MAX_ID_BYTES:,} bytes"
+        ]
     return []
 
 
 def _unknown(name: str) -> str:
     if name == "path":
-        return "the sink has no path: call save() or start() without one, and give the option 'topic'"
-    near = f"{PREFIX}{name}" if name in _KAFKAS else nearest(name, (*OPTIONS, *(f"{PREFIX}{one}" for one in _KAFKAS)))
+        return (
+            "the sink has no path: call save() or start() without one, and give the option 'topic'"
+        )
+    near = (
+        f"{PREFIX}{name}"
+        if name in _KAFKAS
+        else nearest(name, (*OPTIONS, *(f"{PREFIX}{one}" for one in _KAFKAS)))
+    )
     if near is None:
         return f"unknown option {name!r}: the options are {', '.join(OPTIONS)}, and Kafka's, which begin with {PREFIX}"
     return f"unknown option {name!r}; did you mean {near!r}?"

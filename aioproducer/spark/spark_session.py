@@ -67,7 +67,9 @@ def session(
         **_SETTINGS,
         "spark.jars": ",".join(str(path) for path in jars.spark_connector()),
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
-        **({} if warehouse is None else {"spark.sql.warehouse.dir": str(Path(warehouse).resolve())}),
+        **(
+            {} if warehouse is None else {"spark.sql.warehouse.dir": str(Path(warehouse).resolve())}
+        ),
         **(extra_conf or {}),
     }
     builder = SparkSession.Builder().appName(app_name).master(master)
@@ -75,7 +77,9 @@ def session(
         builder = builder.config(name, value)
     with warnings.catch_warnings():
         # This package does not use pandas. PySpark warns of a new pandas whenever it is installed.
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        warnings.filterwarnings(
+            "ignore", "PySpark does not yet fully support pandas", FutureWarning
+        )
         return builder.getOrCreate()
 
 

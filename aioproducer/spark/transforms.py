@@ -26,7 +26,9 @@ _WRAPPED: Final = "_wrapped"
 _MISFIT: Final = "_misfit"
 
 
-def parse(records: DataFrame, schema: StructType, *, event_id: str = "event_id", sent_at: str = "sent_at") -> DataFrame:
+def parse(
+    records: DataFrame, schema: StructType, *, event_id: str = "event_id", sent_at: str = "sent_at"
+) -> DataFrame:
     """Add `event`, the JSON value with the fields of `schema`, and `reason`, null for a good record.
 
     A record is bad when its value is not UTF-8, or is not one JSON object. It is also bad when a field does not fit its type, or when
@@ -43,11 +45,18 @@ def parse(records: DataFrame, schema: StructType, *, event_id: str = "event_id",
     # would not notice the misfits of pruned fields.
     text = F.col("value").cast("string")
     wrapper = StructType([StructField("event", schema), StructField(_MISFIT, StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MISFIT, "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _MISFIT,
+        "allowSingleQuotes": "false",
+        "allowNonNumericNumbers": "false",
+    }
     wrapped = F.from_json(F.concat(F.lit('{"event":'), text, F.lit("}")), wrapper, options)
     # Exploding one element is an optimization fence. Without it, Spark would push filters below the parser, and parse each value three
     # times.
-    parsed = records.withColumn(_WRAPPED, F.explode(F.array(wrapped))).withColumn("event", F.col(_WRAPPED)["event"])
+    parsed = records.withColumn(_WRAPPED, F.explode(F.array(wrapped))).withColumn(
+        "event", F.col(_WRAPPED)["event"]
+    )
     event, misfit = F.col("event"), F.col(_WRAPPED)[_MISFIT]
     reason = (
         F.when(F.col("value").isNull(), "no value")
@@ -70,10 +79,18 @@ def route_good(parsed: DataFrame) -> DataFrame:
 
 def route_bad(parsed: DataFrame) -> DataFrame:
     """Return the bad records as they were sent, with the reason."""
-    return parsed.filter(F.col("reason").isNotNull()).select("reason", "key", "value", "topic", "partition", "offset", "timestamp")
+    return parsed.filter(F.col("reason").isNotNull()).select(
+        "reason", "key", "value", "topic", "partition", "offset", "timestamp"
+    )
 
 
-def dedupe(events: DataFrame, *, event_id: str = "event_id", sent_at: str = "sent_at", delay: str = "7 days") -> DataFrame:
+def dedupe(
+    events: DataFrame,
+    *,
+    event_id: str = "event_id",
+    sent_at: str = "sent_at",
+    delay: str = "7 days",
+) -> DataFrame:
     """Return the first row of each event id; streams only.
 
     Spark remembers an id until the newest `sent_at` seen is `delay` past that of the id's row. It drops a row if an id with the row's

@@ -75,7 +75,9 @@ class Worker:
         try:
             while not concurrent.futures.wait([future], _LOOK_SECONDS).done:
                 if not self._thread.is_alive():
-                    raise WorkerFailed("the thread of the event loop has ended: this Python worker sends nothing any more")
+                    raise WorkerFailed(
+                        "the thread of the event loop has ended: this Python worker sends nothing any more"
+                    )
         # Also when Spark ends the worker by a signal: nobody waits for the call any more.
         except BaseException:
             future.cancel()
@@ -107,7 +109,9 @@ class Worker:
             yield clients
 
     @contextlib.contextmanager
-    def _lent(self, all_shared: dict[_Key, _Shared[C]], key: _Key, make: Callable[[ProducerConfig], C]) -> Iterator[C]:
+    def _lent(
+        self, all_shared: dict[_Key, _Shared[C]], key: _Key, make: Callable[[ProducerConfig], C]
+    ) -> Iterator[C]:
         client = self.call(_take(all_shared, key, make))
         try:
             yield client
@@ -132,7 +136,9 @@ def _key(options: Mapping[str, str]) -> _Key:
     return tuple(sorted(options.items()))
 
 
-async def _take(all_shared: dict[_Key, _Shared[C]], key: _Key, make: Callable[[ProducerConfig], C]) -> C:
+async def _take(
+    all_shared: dict[_Key, _Shared[C]], key: _Key, make: Callable[[ProducerConfig], C]
+) -> C:
     shared = all_shared.pop(key, None) or _Shared(key, make)
     # The one that was used last is at the end.
     all_shared[key] = shared

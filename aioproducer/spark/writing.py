@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 
 from aioproducer.errors import KafkaError
 from aioproducer.spark.pumping import pump
@@ -93,7 +97,9 @@ class Writer:
         self.reached("written", **where)
         return TaskMessage(number, sender.count.rows, sender.count.bytes)
 
-    def _send_at_least_once(self, place: Worker, batches: Iterable[pa.RecordBatch], task: int, where: dict[str, int]) -> RowSender:
+    def _send_at_least_once(
+        self, place: Worker, batches: Iterable[pa.RecordBatch], task: int, where: dict[str, int]
+    ) -> RowSender:
         from aioproducer.spark.rows import RowSender
 
         with place.lent(self._options.kafka) as producer:
@@ -103,14 +109,22 @@ class Writer:
             place.call(sender.end())
         return sender
 
-    def _write_exactly_once(self, place: Worker, batches: Iterable[pa.RecordBatch], where: dict[str, int]) -> TaskMessage:
+    def _write_exactly_once(
+        self, place: Worker, batches: Iterable[pa.RecordBatch], where: dict[str, int]
+    ) -> TaskMessage:
         from aioproducer.spark.exactly_once_writing import write_task
 
         name, batch = self._name_and_batch(TaskContext.get())
         where = {**where, "batch": batch}
         self.reached("start", **where)
         report = write_task(
-            place, self._options, name, batch, where["partition"], batches, lambda step, /, **more: self.reached(step, **where, **more)
+            place,
+            self._options,
+            name,
+            batch,
+            where["partition"],
+            batches,
+            lambda step, /, **more: self.reached(step, **where, **more),
         )
         return TaskMessage(report.task, report.rows, report.bytes, report)
 
@@ -126,7 +140,13 @@ class Writer:
             return
         from aioproducer.spark.exactly_once_writing import commit_messages
 
-        commit_messages(self._options, batch, reports, lambda step, /, **where: self.reached(step, **where), self.max_ends)
+        commit_messages(
+            self._options,
+            batch,
+            reports,
+            lambda step, /, **where: self.reached(step, **where),
+            self.max_ends,
+        )
 
     def _abort(self, messages: Iterable[WriterCommitMessage | None], batch: int) -> None:
         reports = _reports(messages)
@@ -137,7 +157,11 @@ class Writer:
 
 
 def _reports(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
-    return [message.report for message in messages if isinstance(message, TaskMessage) and message.report is not None]
+    return [
+        message.report
+        for message in messages
+        if isinstance(message, TaskMessage) and message.report is not None
+    ]
 
 
 def _have_rows(reports: list[TaskReport]) -> bool:
@@ -155,7 +179,11 @@ def _this_task() -> tuple[int, dict[str, int]]:
     if task is None:
         return 0, {"batch": 0, "partition": 0, "attempt": 0}
     batch = int(task.getLocalProperty(_BATCH) or 0)
-    return task.partitionId(), {"batch": batch, "partition": task.partitionId(), "attempt": task.attemptNumber()}
+    return task.partitionId(), {
+        "batch": batch,
+        "partition": task.partitionId(),
+        "attempt": task.attemptNumber(),
+    }
 
 
 class BatchWriter(Writer, DataSourceArrowWriter):
@@ -187,7 +215,11 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query."""
 
     def _name_and_batch(self, task: TaskContext | None) -> tuple[str, int]:
-        query, batch = (None, None) if task is None else (task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH))
+        query, batch = (
+            (None, None)
+            if task is None
+            else (task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH))
+        )
         if query is None or batch is None:
             raise NoBatchNumber(
                 f"this Spark does not tell a task its micro-batch (the local properties {_QUERY} and {_BATCH}), which delivery=exactly_once "

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
     from aioproducer.metrics.registry import Snapshot
 
-__all__ = ["Metered", "check_client_ids", "client_id_of", "labels_of", "prometheus_name", "read_all"]
+__all__ = [
+    "Metered",
+    "check_client_ids",
+    "client_id_of",
+    "labels_of",
+    "prometheus_name",
+    "read_all",
+]
 
 _PREFIXES: Final = {Group.NODE: "node-", Group.TOPIC: "topic-", Group.PARTITION: "partition-"}
 
@@ -40,7 +47,10 @@ def check_client_ids(producers: Iterable[Metered]) -> None:
     known: dict[str, Metered] = {}
     for producer in producers:
         client_id = client_id_of(producer)
-        if client_id is not None and (other := known.setdefault(client_id, producer)) is not producer:
+        if (
+            client_id is not None
+            and (other := known.setdefault(client_id, producer)) is not producer
+        ):
             raise UsageError(
                 f"two producers have the client_id {client_id!r}, by which their metrics are told apart: {other!r} and "
                 f"{producer!r}. Give each a client_id of its own, or none, and remove one that has stopped."
@@ -61,7 +71,9 @@ def labels_of(row: Row) -> tuple[str, ...]:
     return tuple(tag.replace("-", "_") for tag in ("client-id", *TAGS[row.group]))
 
 
-def read_all(snapshots: Iterable[Snapshot]) -> Iterator[tuple[Row, list[tuple[tuple[str, ...], float | Distribution]]]]:
+def read_all(
+    snapshots: Iterable[Snapshot],
+) -> Iterator[tuple[Row, list[tuple[tuple[str, ...], float | Distribution]]]]:
     """Return each row with the values of all its tags. Averages and maxima without values (NaN) are left out."""
     found: dict[tuple[Group, str], list[tuple[tuple[str, ...], float | Distribution]]] = {}
     for snapshot in snapshots:

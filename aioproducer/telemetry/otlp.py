@@ -75,22 +75,47 @@ def metrics_data(snapshots: Iterable[Snapshot], resource: Resource | None = None
     metrics = []
     for row, values in read_all(taken):
         names = labels_of(row)
-        points = [_point(value, dict(zip(names, labels, strict=True)), began.get(labels[0], now), now) for labels, value in values]
-        metrics.append(Metric(name=_name(row), description=row.doc, unit=_unit(row.unit), data=_data(row.kind, points)))
+        points = [
+            _point(value, dict(zip(names, labels, strict=True)), began.get(labels[0], now), now)
+            for labels, value in values
+        ]
+        metrics.append(
+            Metric(
+                name=_name(row),
+                description=row.doc,
+                unit=_unit(row.unit),
+                data=_data(row.kind, points),
+            )
+        )
     scope = InstrumentationScope("aioproducer", VERSION)
     scoped = ScopeMetrics(scope=scope, metrics=metrics, schema_url=_SCHEMA)
-    return MetricsData([ResourceMetrics(resource=resource or Resource.create(), scope_metrics=[scoped], schema_url=_SCHEMA)])
+    return MetricsData(
+        [
+            ResourceMetrics(
+                resource=resource or Resource.create(), scope_metrics=[scoped], schema_url=_SCHEMA
+            )
+        ]
+    )
 
 
 def _starts(snapshots: Iterable[Snapshot]) -> Iterable[tuple[str, float]]:
     for row, values in read_all(snapshots):
         if row.group is Group.APP:
-            yield from ((labels[0], value) for labels, value in values if not isinstance(value, Distribution))
+            yield from (
+                (labels[0], value)
+                for labels, value in values
+                if not isinstance(value, Distribution)
+            )
 
 
 def _name(row: Row) -> str:
     name = prometheus_name(row) + ("_total" if row.kind is Kind.COUNTER else "")
-    for prefix in ("kafka_producer_node_", "kafka_producer_topic_", "kafka_producer_partition_", "kafka_producer_"):
+    for prefix in (
+        "kafka_producer_node_",
+        "kafka_producer_topic_",
+        "kafka_producer_partition_",
+        "kafka_producer_",
+    ):
         if name.startswith(prefix):
             return prefix.replace("_", ".") + name.removeprefix(prefix)
     return name
@@ -114,7 +139,9 @@ def _point(value: float | Distribution, attributes: dict[str, str], began: int, 
             min=_UNKNOWN,
             max=_UNKNOWN,
         )
-    return NumberDataPoint(attributes=attributes, start_time_unix_nano=began, time_unix_nano=now, value=value)
+    return NumberDataPoint(
+        attributes=attributes, start_time_unix_nano=began, time_unix_nano=now, value=value
+    )
 
 
 def _data(kind: Kind, points: list[Any]) -> Any:
@@ -138,7 +165,12 @@ def export(exporter: MetricExporter, *producers: Metered, resource: Resource | N
     return exporter.export(data) is MetricExportResult.SUCCESS
 
 
-async def push(exporter: MetricExporter, *producers: Metered, every: float = 60.0, resource: Resource | None = None) -> None:
+async def push(
+    exporter: MetricExporter,
+    *producers: Metered,
+    every: float = 60.0,
+    resource: Resource | None = None,
+) -> None:
     """Export again and again, in a worker thread, until the task is cancelled. A failure is logged once until an export succeeds.
 
     Args:
@@ -161,5 +193,7 @@ async def push(exporter: MetricExporter, *producers: Metered, every: float = 60.
         except Exception as error:
             is_done, reason = False, repr(error)
         if not is_done and is_well:
-            _log.warning("Metrics could not be exported: %s. It is tried again every %g s.", reason, every)
+            _log.warning(
+                "Metrics could not be exported: %s. It is tried again every %g s.", reason, every
+            )
         is_well = is_done

@@ -19,7 +19,13 @@ from prometheus_client.registry import Collector
 
 from aioproducer.metrics.registry import Distribution, Snapshot
 from aioproducer.metrics.table import TABLE, Kind
-from aioproducer.telemetry import check_client_ids, client_id_of, labels_of, prometheus_name, read_all
+from aioproducer.telemetry import (
+    check_client_ids,
+    client_id_of,
+    labels_of,
+    prometheus_name,
+    read_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +63,11 @@ class ProducerCollector(Collector):
             UsageError: a producer of the same `client_id` that has not stopped is shown.
         """
         for other in tuple(self._last):
-            if other is not producer and client_id_of(other) == client_id_of(producer) and _has_stopped(other):
+            if (
+                other is not producer
+                and client_id_of(other) == client_id_of(producer)
+                and _has_stopped(other)
+            ):
                 self.remove(other)
         check_client_ids((*self._last, producer))
         self._last.setdefault(producer, Snapshot())

@@ -64,10 +64,14 @@ class TracingInterceptor(Interceptor):
         attributes = {**self._common, "messaging.destination.name": record.topic}
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
-        span = self._tracer.start_span(f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes)
+        span = self._tracer.start_span(
+            f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes
+        )
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, trace.set_span_in_context(span))
-        changed = record._replace(headers=(*kept, *((name, text.encode()) for name, text in carrier.items())))
+        changed = record._replace(
+            headers=(*kept, *((name, text.encode()) for name, text in carrier.items()))
+        )
         if span.is_recording():
             self._spans[self._written(changed.headers)] = span
         return changed
@@ -75,7 +79,13 @@ class TracingInterceptor(Interceptor):
     def _kept(self, headers: Any) -> Headers | None:
         """Return the headers that no propagator wrote, in any form that `send` accepts; None: `send` does not accept this form."""
         fields = self._propagator.fields
-        given = () if headers is None else tuple(headers.items()) if isinstance(headers, Mapping) else headers
+        given = (
+            ()
+            if headers is None
+            else tuple(headers.items())
+            if isinstance(headers, Mapping)
+            else headers
+        )
         try:
             # `send` accepts no iterator, because an iterator can be read only once.
             len(given)

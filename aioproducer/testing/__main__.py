@@ -39,8 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal. Returns the exit status."""
     asked = _parser().parse_args(arguments)
     try:
-        security = ListenerSecurity(asked.security, users=dict(asked.user), session_ms=asked.session_ms)
-        cluster = FakeCluster(brokers=asked.brokers, version=asked.version, auto_create=not asked.no_auto_create, security=security)
+        security = ListenerSecurity(
+            asked.security, users=dict(asked.user), session_ms=asked.session_ms
+        )
+        cluster = FakeCluster(
+            brokers=asked.brokers,
+            version=asked.version,
+            auto_create=not asked.no_auto_create,
+            security=security,
+        )
         for topic in asked.topic:
             cluster.create_topic(topic.name, topic.partitions)
         if asked.authority is not None and cluster.security.authority_pem is None:
@@ -53,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(cluster))
     for violation in cluster.violations:
-        sys.stderr.write(f"broker {violation.broker}, connection {violation.connection}: {violation.what}\n")
+        sys.stderr.write(
+            f"broker {violation.broker}, connection {violation.connection}: {violation.what}\n"
+        )
     return 1 if cluster.violations else 0
 
 
@@ -63,26 +72,62 @@ async def _serve(cluster: FakeCluster) -> None:
         with contextlib.suppress(NotImplementedError):  # Windows
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        ranges = (f"{NAMES[ApiKey(key)]} {low}-{high}" for key, (low, high) in cluster.versions.items())
+        ranges = (
+            f"{NAMES[ApiKey(key)]} {low}-{high}" for key, (low, high) in cluster.versions.items()
+        )
         sys.stdout.write(f"bootstrap.servers={cluster.bootstrap_servers}\n{', '.join(ranges)}\n")
         sys.stdout.flush()
         await ended.wait()
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m aioproducer.testing", description="A fake Kafka cluster on loopback, for tests.")
+    parser = argparse.ArgumentParser(
+        "python -m aioproducer.testing", description="A fake Kafka cluster on loopback, for tests."
+    )
     parser.add_argument("--brokers", type=_count, default=1, help="how many brokers (default: 1)")
     parser.add_argument(
-        "--topic", type=_topic, action="append", default=[], metavar="NAME[:PARTITIONS]", help="a topic to make; may be given again"
+        "--topic",
+        type=_topic,
+        action="append",
+        default=[],
+        metavar="NAME[:PARTITIONS]",
+        help="a topic to make; may be given again",
     )
-    parser.add_argument("--version", default="4.3", help='the release of Kafka whose versions of requests it speaks (default: "4.3")')
-    parser.add_argument("--no-auto-create", action="store_true", help="make no topics that clients ask for and that are not there")
-    parser.add_argument("--security", default="PLAINTEXT", help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL (default: PLAINTEXT)")
     parser.add_argument(
-        "--user", type=_user, action="append", default=[], metavar="NAME:PASSWORD", help="a user for SASL; may be given again"
+        "--version",
+        default="4.3",
+        help='the release of Kafka whose versions of requests it speaks (default: "4.3")',
     )
-    parser.add_argument("--session-ms", type=int, default=0, help="after how many milliseconds clients must authenticate again")
-    parser.add_argument("--authority", type=pathlib.Path, metavar="FILE", help="where to write the certificate that clients must trust")
+    parser.add_argument(
+        "--no-auto-create",
+        action="store_true",
+        help="make no topics that clients ask for and that are not there",
+    )
+    parser.add_argument(
+        "--security",
+        default="PLAINTEXT",
+        help="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL (default: PLAINTEXT)",
+    )
+    parser.add_argument(
+        "--user",
+        type=_user,
+        action="append",
+        default=[],
+        metavar="NAME:PASSWORD",
+        help="a user for SASL; may be given again",
+    )
+    parser.add_argument(
+        "--session-ms",
+        type=int,
+        default=0,
+        help="after how many milliseconds clients must authenticate again",
+    )
+    parser.add_argument(
+        "--authority",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="where to write the certificate that clients must trust",
+    )
     return parser
 
 

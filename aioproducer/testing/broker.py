@@ -43,7 +43,9 @@ class FakeBroker:
         security: what it demands of clients, and the users that it knows; `FakeCluster.security` changes it.
     """
 
-    def __init__(self, cluster: FakeCluster, node_id: int, versions: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(
+        self, cluster: FakeCluster, node_id: int, versions: Mapping[int, tuple[int, int]]
+    ) -> None:
         self.cluster = cluster
         self.node_id: int = node_id
         self.host: str = "127.0.0.1"
@@ -115,7 +117,9 @@ class FakeBroker:
             if self._listens_on is None:
                 self._listen_on(self.host, listener.getsockname()[1])
             self.is_running = True  # a connection may be made before start_serving returns
-            self._server = await self.loop.create_server(self._accept, sock=listener, start_serving=False)
+            self._server = await self.loop.create_server(
+                self._accept, sock=listener, start_serving=False
+            )
             # A separate call: a create_server that is cancelled while it serves would leak the server.
             await self._server.start_serving()
         self.is_running = self.is_known = True
@@ -252,7 +256,13 @@ class FakeBroker:
             return connection
         rule = self.cluster.faults.judge("TLS", self.node_id, ()).others.get("tls")
         spoil = rule.tls if rule is not None and rule.tls is not None else TlsSpoil()
-        return TlsStream(connection, self.security.context(), on_up=connection.tls_up, on_failure=connection.tls_failed, spoil=spoil)
+        return TlsStream(
+            connection,
+            self.security.context(),
+            on_up=connection.tls_up,
+            on_failure=connection.tls_failed,
+            spoil=spoil,
+        )
 
     def _listen_on(self, host: str, port: int) -> None:
         self._listens_on = self.host, self.port = host, port

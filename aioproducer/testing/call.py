@@ -32,7 +32,9 @@ __all__ = ["Call", "Context"]
 
 _PASS: Final = object()
 _DISCONNECT: Final = object()
-_REFUSAL_SECONDS: Final = 0.3  # as seen of Kafka 4.3.1; its option is connection.failed.authentication.delay.ms
+_REFUSAL_SECONDS: Final = (
+    0.3  # as seen of Kafka 4.3.1; its option is connection.failed.authentication.delay.ms
+)
 _ILLEGAL_SASL_STATE: Final = broker_error("ILLEGAL_SASL_STATE").code
 
 
@@ -65,7 +67,9 @@ class Context:
 class Call:
     """Holds one request until its answer is sent."""
 
-    def __init__(self, connection: Connection, header: RequestHeader, handler: Handler, request: Any) -> None:
+    def __init__(
+        self, connection: Connection, header: RequestHeader, handler: Handler, request: Any
+    ) -> None:
         self.connection = connection
         self.broker: FakeBroker = connection.broker
         self.cluster: FakeCluster = connection.broker.cluster
@@ -94,7 +98,9 @@ class Call:
         """Answer ILLEGAL_SASL_STATE after Kafka's delay, and end the connection: the request came within an exchange of SASL."""
         told = f"Unexpected Kafka request of type {ApiKey(self.header.key).name} during SASL authentication."
         rule = Rule(self.api, "error", code=_ILLEGAL_SASL_STATE, message=told)
-        self.verdict = Verdict(errors=dict.fromkeys(self._handler.targets(self.cluster, self.request), rule))
+        self.verdict = Verdict(
+            errors=dict.fromkeys(self._handler.targets(self.cluster, self.request), rule)
+        )
         self.connection.end_after_answer()
         self._timer = self.broker.loop.call_later(_REFUSAL_SECONDS, self._handler.answer, self)
 
@@ -114,7 +120,9 @@ class Call:
 
     def may(self, operation: Operation, kind: ResourceType, name: str | None) -> bool:
         """Return whether the connection's principal may do this to a topic, a group, a transactional id or the cluster."""
-        return self.cluster.security.allows(self.connection.authenticator.principal, operation, kind, name or "")
+        return self.cluster.security.allows(
+            self.connection.authenticator.principal, operation, kind, name or ""
+        )
 
     def check_may(self, operation: Operation, kind: ResourceType, name: str | None) -> None:
         """Check `may`.
@@ -184,7 +192,12 @@ class Call:
     def _hang(self, when: When, go_on: Callable[[], None]) -> None:
         self._timer = None
         rule = self.verdict.others.get("hang")
-        if rule is not None and rule.hang is not None and rule.when == when and not rule.hang.is_released:
+        if (
+            rule is not None
+            and rule.hang is not None
+            and rule.when == when
+            and not rule.hang.is_released
+        ):
             rule.hang.hold(lambda: None if self._is_dropped else go_on())
         else:
             go_on()
@@ -229,7 +242,9 @@ class Call:
         """Handle a scripted handler's error: reset the connection, and keep the error for the test."""
         self.cluster.faults.broken.append(error)
         self.connection.reset()
-        self.broker.loop.call_exception_handler({"message": f"a test's handler of {self.api} raised", "exception": error})
+        self.broker.loop.call_exception_handler(
+            {"message": f"a test's handler of {self.api} raised", "exception": error}
+        )
 
     def _send(self, response: Any) -> None:
         for do in self._when_answered:
@@ -241,6 +256,10 @@ class Call:
         body = codec(f"{self.api}.response", self.version).encode(response)
         rule = self.verdict.others.get("spoil")
         if rule is None or rule.spoil is None:
-            self.connection.finish(encode_response(header.key, self.version, header.correlation_id, body))
+            self.connection.finish(
+                encode_response(header.key, self.version, header.correlation_id, body)
+            )
         else:
-            rule.spoil(Outgoing(self.connection, header.key, self.version, header.correlation_id, body))
+            rule.spoil(
+                Outgoing(self.connection, header.key, self.version, header.correlation_id, body)
+            )

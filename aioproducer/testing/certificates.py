@@ -28,10 +28,16 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 try:
     import trustme
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+    )
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        "aioproducer.testing.certificates needs trustme: pip install 'aioproducer[crypto]'", name=missing.name
+        "aioproducer.testing.certificates needs trustme: pip install 'aioproducer[crypto]'",
+        name=missing.name,
     ) from missing
 
 __all__ = [
@@ -102,7 +108,9 @@ class Certificate:
             folder: an existing folder; files of these names are replaced.
             name: the files' name, without its ending.
         """
-        files = CertificateFiles(folder / f"{name}.pem", folder / f"{name}.key", folder / f"{name}.crt")
+        files = CertificateFiles(
+            folder / f"{name}.pem", folder / f"{name}.key", folder / f"{name}.crt"
+        )
         for path, content in zip(files, (self.pem, self.key_pem, self.chain_pem), strict=True):
             path.touch(mode=0o600)
             path.write_bytes(content)
@@ -145,12 +153,16 @@ class CertificateAuthority:
         """
         return self._issue(names or LOOPBACK, "broker", "test", "servers", validity)
 
-    def client(self, user: str, *, organization: str = "test", validity: Validity = VALID) -> Certificate:
+    def client(
+        self, user: str, *, organization: str = "test", validity: Validity = VALID
+    ) -> Certificate:
         """Issue a client's certificate with the subject CN=user,OU=clients,O=organization."""
         # Java cannot read a certificate without a name in its SubjectAlternativeName; nobody checks a client's
         return self._issue(("client.test",), user, organization, "clients", validity)
 
-    def _issue(self, names: tuple[str, ...], user: str, organization: str, unit: str, validity: Validity) -> Certificate:
+    def _issue(
+        self, names: tuple[str, ...], user: str, organization: str, unit: str, validity: Validity
+    ) -> Certificate:
         now = datetime.now(UTC).replace(microsecond=0)
         # trustme gives every subject an OU: a random one unless it is told
         issued = self._ca.issue_cert(

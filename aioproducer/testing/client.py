@@ -9,7 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from aioproducer.errors import BrokerError, ConnectionLost, ProtocolError, RequestTimedOut, TransportError, broker_error
+from aioproducer.errors import (
+    BrokerError,
+    ConnectionLost,
+    ProtocolError,
+    RequestTimedOut,
+    TransportError,
+    broker_error,
+)
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.frame import FrameReader, correlation_of, decode_response, encode_request
 from aioproducer.wire.schema import codec, message
@@ -28,7 +35,9 @@ T = TypeVar("T")
 _LATEST: Final = -1
 _RETRY_SECONDS: Final = 0.03
 _TOPIC_EXISTS: Final = 36
-_BOOTSTRAP: Final = -1  # means any broker of `bootstrap_servers` until Metadata has named the brokers
+_BOOTSTRAP: Final = (
+    -1
+)  # means any broker of `bootstrap_servers` until Metadata has named the brokers
 
 
 class WireClient:
@@ -40,7 +49,9 @@ class WireClient:
         timeout: seconds that one request, or one method of several, may take.
     """
 
-    def __init__(self, bootstrap_servers: str, *, dialer: Dialer | None = None, timeout: float = 10.0) -> None:
+    def __init__(
+        self, bootstrap_servers: str, *, dialer: Dialer | None = None, timeout: float = 10.0
+    ) -> None:
         self._addresses = [_address(server) for server in bootstrap_servers.split(",")]
         self._dialer: Dialer = dialer or _SocketDialer()
         self._timeout = timeout
@@ -51,7 +62,12 @@ class WireClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -60,7 +76,15 @@ class WireClient:
             connection.close()
         self._connections.clear()
 
-    async def ask(self, key: ApiKey, /, *, node: int | None = None, version: int | None = None, **fields: object) -> Any:
+    async def ask(
+        self,
+        key: ApiKey,
+        /,
+        *,
+        node: int | None = None,
+        version: int | None = None,
+        **fields: object,
+    ) -> Any:
         """Send one request. Returns the decoded answer.
 
         Args:
@@ -80,7 +104,9 @@ class WireClient:
         try:
             async with asyncio.timeout(self._timeout):
                 connection = await self._connection(place)
-                return await connection.ask(key, connection.negotiated(key) if version is None else version, fields)
+                return await connection.ask(
+                    key, connection.negotiated(key) if version is None else version, fields
+                )
         except TimeoutError as error:
             if isinstance(error, RequestTimedOut):
                 raise
@@ -90,13 +116,22 @@ class WireClient:
 
     async def metadata(self, topics: Iterable[str] | None = None) -> Any:
         """Return the cluster's Metadata answer for these topics, or for all. Errors and cancellation as `ask`; topics are not created."""
-        wanted = None if topics is None else [message("Metadata.request.topics", name=topic) for topic in topics]
+        wanted = (
+            None
+            if topics is None
+            else [message("Metadata.request.topics", name=topic) for topic in topics]
+        )
         answer = await self.ask(ApiKey.METADATA, topics=wanted, allow_auto_topic_creation=False)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         return answer
 
     async def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None, *, replication_factor: int = 1
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, object] | None = None,
+        *,
+        replication_factor: int = 1,
     ) -> None:
         """Create a topic, and wait until each of its partitions has a leader.
 
@@ -113,16 +148,25 @@ class WireClient:
         Cancellation: the topic may or may not have been created.
         """
         options = [
-            message("CreateTopics.request.topics.configs", name=option, value=str(value)) for option, value in (config or {}).items()
+            message("CreateTopics.request.topics.configs", name=option, value=str(value))
+            for option, value in (config or {}).items()
         ]
         topic = message(
-            "CreateTopics.request.topics", name=name, num_partitions=partitions, replication_factor=replication_factor, configs=options
+            "CreateTopics.request.topics",
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=options,
         )
         refused = False
 
         async def create() -> None:
             nonlocal refused
-            result = (await self.ask(ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=int(self._timeout * 1000))).topics[0]
+            result = (
+                await self.ask(
+                    ApiKey.CREATE_TOPICS, topics=[topic], timeout_ms=int(self._timeout * 1000)
+                )
+            ).topics[0]
             # the answer before was an error such as REQUEST_TIMED_OUT, but the cluster did create the topic
             if result.error_code == _TOPIC_EXISTS and refused:
                 return
@@ -152,14 +196,24 @@ class WireClient:
             leaders.setdefault(partition.leader_id, []).append(partition.partition_index)
         ends: dict[int, int] = {}
         for leader, indexes in leaders.items():
-            wanted = [message("ListOffsets.request.topics.partitions", partition_index=index, timestamp=_LATEST) for index in indexes]
+            wanted = [
+                message(
+                    "ListOffsets.request.topics.partitions",
+                    partition_index=index,
+                    timestamp=_LATEST,
+                )
+                for index in indexes
+            ]
             asked = message("ListOffsets.request.topics", name=topic, partitions=wanted)
             answer = await self.ask(ApiKey.LIST_OFFSETS, node=leader, replica_id=-1, topics=[asked])
             for partition in answer.topics[0].partitions:
                 _check(partition.error_code, f"{topic}-{partition.partition_index}")
                 ends[partition.partition_index] = partition.offset
         if len(ends) < partitions:
-            raise broker_error("LEADER_NOT_AVAILABLE", f"{len(ends)} of {partitions} partitions of {topic} are there")
+            raise broker_error(
+                "LEADER_NOT_AVAILABLE",
+                f"{len(ends)} of {partitions} partitions of {topic} are there",
+            )
         return [ends[index] for index in sorted(ends)]
 
     async def _until_ready(self, attempt: Callable[[], Awaitable[T]]) -> T:
@@ -179,7 +233,9 @@ class WireClient:
             if known is not None and not known.is_closed:
                 return known
             if node != _BOOTSTRAP and node not in self._brokers:
-                raise ConnectionLost(f"the address of broker {node} is not known; `metadata` tells it")
+                raise ConnectionLost(
+                    f"the address of broker {node} is not known; `metadata` tells it"
+                )
             failures = []
             for host, port in self._addresses if node == _BOOTSTRAP else [self._brokers[node]]:
                 connection = _Connection()
@@ -217,23 +273,31 @@ class _Connection:
             if isinstance(error, BrokerError):
                 raise ProtocolError(f"{host}:{port} does not tell its versions: {error}") from error
             raise
-        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self._versions = {
+            api.api_key: (api.min_version, api.max_version) for api in answer.api_keys
+        }
 
     def negotiated(self, key: ApiKey) -> int:
         version = negotiate(key, self._versions)
         if version is None:
-            raise ProtocolError(f"the broker speaks {NAMES[key]} {self._versions.get(key, 'in no version')}, none of which we do")
+            raise ProtocolError(
+                f"the broker speaks {NAMES[key]} {self._versions.get(key, 'in no version')}, none of which we do"
+            )
         return version
 
     async def ask(self, key: ApiKey, version: int, fields: Mapping[str, object]) -> Any:
-        body = codec(f"{NAMES[key]}.request", version).encode(message(f"{NAMES[key]}.request", **fields))
+        body = codec(f"{NAMES[key]}.request", version).encode(
+            message(f"{NAMES[key]}.request", **fields)
+        )
         if self._stream is None or self.is_closed:
             raise ConnectionLost("the connection is closed")
         correlation_id = self._next
         self._next += 1
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
-        self._stream.write(b"".join(encode_request(key, version, correlation_id, "aioproducer-testing", body)))
+        self._stream.write(
+            b"".join(encode_request(key, version, correlation_id, "aioproducer-testing", body))
+        )
         frame = await answer
         _, offset = decode_response(key, version, frame)
         return codec(f"{NAMES[key]}.response", version).decode(frame, offset)

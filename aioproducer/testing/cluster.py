@@ -89,7 +89,9 @@ class FakeCluster(Trouble):
         self.brokers: dict[int, FakeBroker] = {}
         self.journal: Journal = Journal()
         self.violations: list[Violation] = self.journal.violations
-        self.security: ClusterSecurity = ClusterSecurity(security, self.brokers, self.journal, wall_clock)
+        self.security: ClusterSecurity = ClusterSecurity(
+            security, self.brokers, self.journal, wall_clock
+        )
         super().__init__(_KEYS, self.brokers)
         for node_id in range(1, brokers + 1):
             self.brokers[node_id] = FakeBroker(self, node_id, self.versions)
@@ -139,7 +141,9 @@ class FakeCluster(Trouble):
             RuntimeError: the loop that runs now is not the cluster's, which does not run, so that no broker would answer.
         """
         self._check_loop()
-        return ",".join(f"{host}:{port}" for host, port in (broker.address for broker in self.brokers.values()))
+        return ",".join(
+            f"{host}:{port}" for host, port in (broker.address for broker in self.brokers.values())
+        )
 
     @property
     def client_options(self) -> dict[str, Any]:
@@ -150,7 +154,10 @@ class FakeCluster(Trouble):
         Raises:
             RuntimeError: as for `bootstrap_servers`.
         """
-        options: dict[str, Any] = {"bootstrap_servers": self.bootstrap_servers, **self.security.client_options}
+        options: dict[str, Any] = {
+            "bootstrap_servers": self.bootstrap_servers,
+            **self.security.client_options,
+        }
         return options if self.network is None else {**options, "dialer": self.network}
 
     def _check_loop(self) -> None:
@@ -179,7 +186,11 @@ class FakeCluster(Trouble):
         return added
 
     def speak(
-        self, version: str = NEWEST, versions: Mapping[str, tuple[int, int] | None] | None = None, *, broker: int | None = None
+        self,
+        version: str = NEWEST,
+        versions: Mapping[str, tuple[int, int] | None] | None = None,
+        *,
+        broker: int | None = None,
     ) -> None:
         """Switch all brokers, or one of them, to another release from now on, as in an upgrade or downgrade.
 
@@ -202,7 +213,9 @@ class FakeCluster(Trouble):
 
     # --- topics and leaders
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> None:
         """Create a topic.
 
         Args:
@@ -278,7 +291,9 @@ class FakeCluster(Trouble):
         """Return a partition's log: its stored batches, offsets and records."""
         return self.topics.existing(topic).partitions[partition].log
 
-    def records(self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted") -> list[Record]:
+    def records(
+        self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted"
+    ) -> list[Record]:
         """Return decoded records in the order of their offsets, one partition after another.
 
         Args:
@@ -289,22 +304,39 @@ class FakeCluster(Trouble):
         Raises:
             ProtocolError: a batch's records contradict its header, which is a client's bug.
         """
-        logs = [part.log for part in self.topics.existing(topic).partitions] if partition is None else [self.log(topic, partition)]
-        return [record for log in logs for record in log.records(only_committed=isolation == "read_committed")]
+        logs = (
+            [part.log for part in self.topics.existing(topic).partitions]
+            if partition is None
+            else [self.log(topic, partition)]
+        )
+        return [
+            record
+            for log in logs
+            for record in log.records(only_committed=isolation == "read_committed")
+        ]
 
-    def values(self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted") -> list[bytes | None]:
+    def values(
+        self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted"
+    ) -> list[bytes | None]:
         """Return the values of `records`."""
         return [record.value for record in self.records(topic, partition, isolation=isolation)]
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """Return the next offset of each partition."""
-        return {partition.index: partition.log.end_offset for partition in self.topics.existing(topic).partitions}
+        return {
+            partition.index: partition.log.end_offset
+            for partition in self.topics.existing(topic).partitions
+        }
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Return the offsets that a consumer group has committed, by topic and partition."""
         names = {topic.topic_id: topic.name for topic in self.topics}
         offsets = self.groups[group].offsets.items()
-        return {(names[topic_id], index): kept.offset for (topic_id, index), kept in offsets if topic_id in names}
+        return {
+            (names[topic_id], index): kept.offset
+            for (topic_id, index), kept in offsets
+            if topic_id in names
+        }
 
     def requests(self, api: str | None = None) -> list[Request]:
         """Return the requests that brokers received, in order, of one kind or all; at most the last 100,000."""
@@ -326,7 +358,13 @@ class FakeCluster(Trouble):
     # --- fault scripting that needs the brokers
 
     def on(
-        self, api: str, *, keep: bool = True, broker: int | None = None, topic: str | None = None, partition: int | None = None
+        self,
+        api: str,
+        *,
+        keep: bool = True,
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
     ) -> Callable[[H], H]:
         """Register a handler as `Trouble.on` does. Brokers advertise the request from now on if their release does not have it."""
         register = super().on(api, keep=keep, broker=broker, topic=topic, partition=partition)
@@ -346,7 +384,9 @@ def _check_api(api: str) -> None:
         raise ValueError(f"{api!r} is no request; there are {', '.join(sorted(_KEYS))}")
 
 
-def _versions(release: str, wanted: Mapping[str, tuple[int, int] | None]) -> dict[int, tuple[int, int]]:
+def _versions(
+    release: str, wanted: Mapping[str, tuple[int, int] | None]
+) -> dict[int, tuple[int, int]]:
     """Return the version range of each request number that both the release and the fake support.
 
     Raises:
@@ -369,6 +409,8 @@ def _versions(release: str, wanted: Mapping[str, tuple[int, int] | None]) -> dic
             continue
         lowest, highest = range_
         if not handler.versions[0] <= lowest <= highest <= handler.versions[1]:
-            raise ValueError(f"the fake answers {name} in {handler.versions[0]} to {handler.versions[1]}, not {lowest} to {highest}")
+            raise ValueError(
+                f"the fake answers {name} in {handler.versions[0]} to {handler.versions[1]}, not {lowest} to {highest}"
+            )
         spoken[handler.key] = (lowest, highest)
     return spoken

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.errors import ProtocolError
 from aioproducer.testing.call import Call
 from aioproducer.testing.handlers import HANDLERS, connect
-from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Request, TlsFailure, Violation
+from aioproducer.testing.request_log import (
+    Authentication,
+    Dial,
+    ExpiredSession,
+    Request,
+    TlsFailure,
+    Violation,
+)
 from aioproducer.testing.security.authenticator import MOST_BYTES, Admission, Authenticator, Ending
 from aioproducer.testing.security.tls import common_name
 from aioproducer.wire.api import NAMES, ApiKey
@@ -35,7 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection"]
 
-_START: Final = struct.Struct(">hhi")  # key, version, correlation id: the first fields of every request header
+_START: Final = struct.Struct(
+    ">hhi"
+)  # key, version, correlation id: the first fields of every request header
 _LEAST_HEADER: Final = 10
 _SIZE: Final = struct.Struct(">i")
 
@@ -97,7 +106,9 @@ class Connection(asyncio.Protocol):
         loop, bandwidth = self.broker.loop, self.broker.bandwidth
         left = (self._arriving.when() - loop.time()) * before
         self._arriving.cancel()
-        self._arriving = loop.call_later(max(left, 0.0) / bandwidth if bandwidth else 0.0, self._arrive)
+        self._arriving = loop.call_later(
+            max(left, 0.0) / bandwidth if bandwidth else 0.0, self._arrive
+        )
 
     def pause_writing(self) -> None:
         """Stop answering requests until the client reads its answers."""
@@ -184,7 +195,13 @@ class Connection(asyncio.Protocol):
 
     def _close_after_last(self) -> None:
         """Close after `end_after_answer`, unless bytes of the answer are held or delayed."""
-        if self._is_open and self._is_last and self._call is None and not self._travelling and not self._held:
+        if (
+            self._is_open
+            and self._is_last
+            and self._call is None
+            and not self._travelling
+            and not self._held
+        ):
             self.close()
 
     def _send(self, chunks: Sequence[Buffer]) -> None:
@@ -264,7 +281,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_ready(self) -> bool:
-        return self._call is None and self._is_open and self._can_write and not self._is_last and not self.broker.is_paused
+        return (
+            self._call is None
+            and self._is_open
+            and self._can_write
+            and not self._is_last
+            and not self.broker.is_paused
+        )
 
     def _adjust_reading(self) -> None:
         """Read while no further request waits. A real broker stops reading at the first waiting request, this one at the second."""
@@ -280,7 +303,9 @@ class Connection(asyncio.Protocol):
         broker, authenticator = self.broker, self.authenticator
         try:
             if not authenticator.is_open and len(frame) > MOST_BYTES:
-                raise ProtocolError(f"a request of {len(frame)} bytes during authentication; the limit is {MOST_BYTES}")
+                raise ProtocolError(
+                    f"a request of {len(frame)} bytes during authentication; the limit is {MOST_BYTES}"
+                )
             if authenticator.takes_raw_tokens:
                 self._take_raw_token(frame)
                 return
@@ -293,7 +318,9 @@ class Connection(asyncio.Protocol):
                 self.close()
                 return
             if admission is Admission.CLOSE:
-                raise ProtocolError(f"{NAMES.get(key, f'request {key}')} before the connection is authenticated by SASL")
+                raise ProtocolError(
+                    f"{NAMES.get(key, f'request {key}')} before the connection is authenticated by SASL"
+                )
             call = self._call_of(frame)
         except ProtocolError as error:
             self.violate(str(error))
@@ -316,17 +343,23 @@ class Connection(asyncio.Protocol):
         key, version, correlation_id = _START.unpack_from(frame)
         lowest, highest = broker.versions.get(key, (0, -1))
         if key == ApiKey.API_VERSIONS and highest >= 0 and not lowest <= version <= highest:
-            self.write(encode_response(key, 0, correlation_id, connect.unsupported(lowest, highest)))
+            self.write(
+                encode_response(key, 0, correlation_id, connect.unsupported(lowest, highest))
+            )
             return None
         if not lowest <= version <= highest:
-            raise ProtocolError(f"request {key} in version {version}: this broker speaks {lowest} to {highest} (0 to -1: none)")
+            raise ProtocolError(
+                f"request {key} in version {version}: this broker speaks {lowest} to {highest} (0 to -1: none)"
+            )
         header = decode_request(frame)
         handler = HANDLERS[ApiKey(key)]
         mended = frame if handler.mend is None else handler.mend(frame, header)
         request = codec(f"{handler.name}.request", version).decode(mended, header.offset)
         # the log holds no secret: a test may print it
         logged = message("SaslAuthenticate.request") if key == ApiKey.SASL_AUTHENTICATE else request
-        self._journal.add(Request(*self._now_here(), handler.name, version, header.client_id, logged))
+        self._journal.add(
+            Request(*self._now_here(), handler.name, version, header.client_id, logged)
+        )
         return Call(self, header, handler, request)
 
     # --- authentication
@@ -335,7 +368,9 @@ class Connection(asyncio.Protocol):
         """Log how an authentication of this connection ended; `error` is Kafka's code, or 0."""
         by = self.authenticator
         principal = by.claimed if error else by.principal
-        self._journal.authentications.append(Authentication(*self._now_here(), principal, by.mechanism, by.is_renewal, error))
+        self._journal.authentications.append(
+            Authentication(*self._now_here(), principal, by.mechanism, by.is_renewal, error)
+        )
 
     def tls_up(self, tls: ssl.SSLObject) -> None:
         """Take the name of the client's certificate for the principal, as with `ssl.principal.mapping.rules` for the CN."""

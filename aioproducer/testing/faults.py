@@ -30,10 +30,23 @@ if TYPE_CHECKING:
     from aioproducer.testing.call import Context
     from aioproducer.testing.connection import Connection
 
-__all__ = ["WHOLE", "Faults", "Hang", "Kind", "Outgoing", "Rule", "Target", "Trouble", "Verdict", "When"]
+__all__ = [
+    "WHOLE",
+    "Faults",
+    "Hang",
+    "Kind",
+    "Outgoing",
+    "Rule",
+    "Target",
+    "Trouble",
+    "Verdict",
+    "When",
+]
 
 When: TypeAlias = Literal["before", "after"]
-Kind: TypeAlias = Literal["error", "disconnect", "spoil", "delay", "hang", "throttle", "rewrite", "handler", "tls"]
+Kind: TypeAlias = Literal[
+    "error", "disconnect", "spoil", "delay", "hang", "throttle", "rewrite", "handler", "tls"
+]
 
 # Kafka answers these errors after it has appended
 _AFTER_APPEND: Final = frozenset({"NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT"})
@@ -124,7 +137,9 @@ class Rule:
 
     def covers(self, target: Target) -> bool:
         """Return whether a part of a request is in scope."""
-        return (self.topic is None or self.topic == target.topic) and (self.partition is None or self.partition == target.partition)
+        return (self.topic is None or self.topic == target.topic) and (
+            self.partition is None or self.partition == target.partition
+        )
 
     def use(self) -> None:
         """Count one request."""
@@ -143,7 +158,12 @@ class Rule:
         return self.times == 0 or (self.hang is not None and self.hang.is_released)
 
     def __str__(self) -> str:
-        scope = {"broker": self.broker, "topic": self.topic, "partition": self.partition, "times left": self.times}
+        scope = {
+            "broker": self.broker,
+            "topic": self.topic,
+            "partition": self.partition,
+            "times left": self.times,
+        }
         return f"{self.kind} on {self.api} ({', '.join(f'{name} {value}' for name, value in scope.items() if value is not None)})"
 
 
@@ -165,7 +185,9 @@ class Verdict:
         """Apply a rule to the request, unless an earlier rule prevents it. Returns whether it applies."""
         is_instead = not _INSTEAD.isdisjoint(self.others)
         if rule.kind == "error":
-            fresh = [] if is_instead else [target for target in covered if target not in self.errors]
+            fresh = (
+                [] if is_instead else [target for target in covered if target not in self.errors]
+            )
             self.errors.update(dict.fromkeys(fresh, rule))
             return bool(fresh)
         if rule.rewrite is not None:
@@ -199,7 +221,9 @@ class Faults:
     def add(self, rule: Rule) -> Rule:
         """Add one rule after the existing ones."""
         if rule.times is not None and rule.times < 1:
-            raise ValueError(f"times is how many requests a fault falls on, at least 1, not {rule.times}")
+            raise ValueError(
+                f"times is how many requests a fault falls on, at least 1, not {rule.times}"
+            )
         self._rules.append(rule)
         return rule
 
@@ -232,7 +256,11 @@ class Faults:
     def judge(self, api: str, broker: int, targets: Iterable[Target]) -> Verdict:
         """Return the faults of a request, and count the rules that apply."""
         verdict = Verdict()
-        rules = [rule for rule in self._rules if rule.api == api and rule.broker in {None, broker} and not rule.is_spent]
+        rules = [
+            rule
+            for rule in self._rules
+            if rule.api == api and rule.broker in {None, broker} and not rule.is_spent
+        ]
         parts = list(targets) if rules else []
         for rule in rules:
             covered = [target for target in parts if rule.covers(target)]
@@ -329,12 +357,26 @@ class Trouble:
         self._script(api, "hang", times, broker, topic, partition, hang=hang, when=when)
         return hang
 
-    def throttle(self, api: str, seconds: float, *, times: int | None = 1, broker: int | None = None, topic: str | None = None) -> None:
+    def throttle(
+        self,
+        api: str,
+        seconds: float,
+        *,
+        times: int | None = 1,
+        broker: int | None = None,
+        topic: str | None = None,
+    ) -> None:
         """Set `throttle_time_ms` in answers; as with Kafka since 2.0, the client waits, not the broker."""
         self._script(api, "throttle", times, broker, topic, seconds=seconds)
 
     def on(
-        self, api: str, *, keep: bool = True, broker: int | None = None, topic: str | None = None, partition: int | None = None
+        self,
+        api: str,
+        *,
+        keep: bool = True,
+        broker: int | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
     ) -> Callable[[H], H]:
         """Return a decorator that registers a function, plain or a coroutine, of the request and its `Context` as its handler.
 
@@ -351,24 +393,48 @@ class Trouble:
         """
 
         def register(handler: H) -> H:
-            self._script(api, "handler", None if keep else 1, broker, topic, partition, handler=handler)
+            self._script(
+                api, "handler", None if keep else 1, broker, topic, partition, handler=handler
+            )
             return handler
 
         return register
 
     def rewrite(
-        self, api: str, change: Callable[[Any], object], *, times: int | None = 1, broker: int | None = None, topic: str | None = None
+        self,
+        api: str,
+        change: Callable[[Any], object],
+        *,
+        times: int | None = 1,
+        broker: int | None = None,
+        topic: str | None = None,
     ) -> None:
         """Call `change` to edit the decoded answer in place before it is sent."""
         self._script(api, "rewrite", times, broker, topic, rewrite=change)
 
-    def omit(self, api: str, *, topic: str, partition: int | None = None, times: int | None = 1, broker: int | None = None) -> None:
+    def omit(
+        self,
+        api: str,
+        *,
+        topic: str,
+        partition: int | None = None,
+        times: int | None = 1,
+        broker: int | None = None,
+    ) -> None:
         """Leave a partition, or a whole topic, out of answers; the request is executed. For Produce, up to version 12."""
-        self.rewrite(api, lambda answer: _leave_out(answer, topic, partition), times=times, broker=broker, topic=topic)
+        self.rewrite(
+            api,
+            lambda answer: _leave_out(answer, topic, partition),
+            times=times,
+            broker=broker,
+            topic=topic,
+        )
 
     # --- corrupt answers
 
-    def truncate(self, api: str, *, keep: int | None = None, times: int | None = 1, broker: int | None = None) -> None:
+    def truncate(
+        self, api: str, *, keep: int | None = None, times: int | None = 1, broker: int | None = None
+    ) -> None:
         """Send the first `keep` bytes of answers, half of them by default, and close the connection.
 
         The first 4 bytes are the size, the next 4 the correlation id.
@@ -382,28 +448,53 @@ class Trouble:
         self._script(api, "spoil", times, broker, spoil=send)
 
     def garbage(
-        self, api: str, body: bytes | Callable[[bytes], bytes] | None = None, *, times: int | None = 1, broker: int | None = None
+        self,
+        api: str,
+        body: bytes | Callable[[bytes], bytes] | None = None,
+        *,
+        times: int | None = 1,
+        broker: int | None = None,
     ) -> None:
         """Keep an answer's correlation id and replace its body: by `body`, by `body(valid body)`, or by as many bytes of 0xff."""
 
         def send(answer: Outgoing) -> None:
             sound = b"".join(answer.body)
-            other = body(sound) if callable(body) else b"\xff" * len(sound) if body is None else body
+            other = (
+                body(sound) if callable(body) else b"\xff" * len(sound) if body is None else body
+            )
             answer.connection.finish([answer._replace(body=[other]).frame()])
 
         self._script(api, "spoil", times, broker, spoil=send)
 
-    def raw(self, api: str, data: bytes, *, times: int | None = 1, broker: int | None = None) -> None:
+    def raw(
+        self, api: str, data: bytes, *, times: int | None = 1, broker: int | None = None
+    ) -> None:
         """Send these bytes in place of answers, size and all: `b"HTTP/1.1 400 Bad Request"`."""
-        self._script(api, "spoil", times, broker, spoil=lambda answer: answer.connection.finish([data]))
+        self._script(
+            api, "spoil", times, broker, spoil=lambda answer: answer.connection.finish([data])
+        )
 
-    def wrong_correlation_id(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
+    def wrong_correlation_id(
+        self, api: str, *, times: int | None = 1, broker: int | None = None
+    ) -> None:
         """Give answers the correlation id of a request that was never made."""
-        self._script(api, "spoil", times, broker, spoil=lambda answer: answer.connection.finish([answer.of_no_request()]))
+        self._script(
+            api,
+            "spoil",
+            times,
+            broker,
+            spoil=lambda answer: answer.connection.finish([answer.of_no_request()]),
+        )
 
     def unsolicited(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
         """Send one more answer, without a request, after each answer."""
-        self._script(api, "spoil", times, broker, spoil=lambda answer: answer.connection.finish([answer.frame(), answer.of_no_request()]))
+        self._script(
+            api,
+            "spoil",
+            times,
+            broker,
+            spoil=lambda answer: answer.connection.finish([answer.frame(), answer.of_no_request()]),
+        )
 
     def drop_reply(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
         """Execute requests without ever answering them; later requests of the connection are answered."""
@@ -411,9 +502,17 @@ class Trouble:
 
     def reorder(self, api: str, *, times: int | None = 1, broker: int | None = None) -> None:
         """Send an answer after the next answer of its connection."""
-        self._script(api, "spoil", times, broker, spoil=lambda answer: answer.connection.postpone(answer.frame()))
+        self._script(
+            api,
+            "spoil",
+            times,
+            broker,
+            spoil=lambda answer: answer.connection.postpone(answer.frame()),
+        )
 
-    def segment(self, api: str, size: int = 1, *, times: int | None = None, broker: int | None = None) -> None:
+    def segment(
+        self, api: str, size: int = 1, *, times: int | None = None, broker: int | None = None
+    ) -> None:
         """Send answers in pieces of `size` bytes, one piece per event-loop iteration."""
 
         def send(answer: Outgoing) -> None:
@@ -424,7 +523,13 @@ class Trouble:
 
     def gather(self, api: str, count: int, *, broker: int | None = None) -> None:
         """Hold the next `count` answers of one connection, and send them in one piece."""
-        self._script(api, "spoil", count, broker, spoil=lambda answer: answer.connection.gather(answer.frame(), count))
+        self._script(
+            api,
+            "spoil",
+            count,
+            broker,
+            spoil=lambda answer: answer.connection.gather(answer.frame(), count),
+        )
 
     # --- TLS and SASL
 
@@ -452,7 +557,9 @@ class Trouble:
             raise ValueError(f"there is no broker {broker}")
         if not (hang or ignore_close) and cut is None and alert is None:
             raise ValueError("spoil_tls takes hang, cut, alert or ignore_close")
-        self.faults.add(Rule("TLS", "tls", times, broker, tls=TlsSpoil(hang, cut, alert, ignore_close)))
+        self.faults.add(
+            Rule("TLS", "tls", times, broker, tls=TlsSpoil(hang, cut, alert, ignore_close))
+        )
 
     def spoil_scram(
         self,
@@ -491,7 +598,9 @@ class Trouble:
                 spoil = final
             else:
                 return
-            answer.auth_bytes = sound if spoil is None else spoil(sound) if callable(spoil) else spoil
+            answer.auth_bytes = (
+                sound if spoil is None else spoil(sound) if callable(spoil) else spoil
+            )
 
         self._script("SaslAuthenticate", "rewrite", times, broker, rewrite=change)
 
@@ -522,10 +631,18 @@ class Trouble:
         self.faults.add(replace(self._rule(api, kind, times, broker, topic, partition), **fields))
 
     def _rule(
-        self, api: str, kind: Kind, times: int | None, broker: int | None, topic: str | None = None, partition: int | None = None
+        self,
+        api: str,
+        kind: Kind,
+        times: int | None,
+        broker: int | None,
+        topic: str | None = None,
+        partition: int | None = None,
     ) -> Rule:
         if api not in self._apis:
-            raise ValueError(f"{api!r} is no request that can be scripted: Produce, Metadata, ... by Kafka's name")
+            raise ValueError(
+                f"{api!r} is no request that can be scripted: Produce, Metadata, ... by Kafka's name"
+            )
         if broker is not None and broker not in self._known_brokers:
             raise ValueError(f"there is no broker {broker}")
         return Rule(api, kind, times, broker, topic, partition)
@@ -541,5 +658,7 @@ def _leave_out(answer: Any, topic: str, partition: int | None) -> None:
 
 
 def _index(partition: Any) -> int:
-    index: int = partition.partition_index if hasattr(partition, "partition_index") else partition.index
+    index: int = (
+        partition.partition_index if hasattr(partition, "partition_index") else partition.index
+    )
     return index

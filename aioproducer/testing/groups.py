@@ -57,7 +57,10 @@ class Pending:
         return self._by_producer.pop(producer_id, {})
 
 
-_SESSION_SECONDS: Final = (6.0, 1800.0)  # Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms
+_SESSION_SECONDS: Final = (
+    6.0,
+    1800.0,
+)  # Kafka's group.min.session.timeout.ms and group.max.session.timeout.ms
 
 
 class State(Enum):
@@ -157,7 +160,9 @@ class Group:
         self._protocol_type: str | None = None
         self._protocol: str | None = None
         self._leader = ""
-        self._promised: dict[str, asyncio.TimerHandle] = {}  # member ids given out and not joined with yet
+        self._promised: dict[
+            str, asyncio.TimerHandle
+        ] = {}  # member ids given out and not joined with yet
         self._rebalance: asyncio.TimerHandle | None = None
 
     # --- requests of members
@@ -177,13 +182,23 @@ class Group:
             self._hear(member)
             reply(self._answer_to(member))
             return
-        member.protocols, member.session_seconds, member.rebalance_seconds = wish.protocols, wish.session_seconds, wish.rebalance_seconds
+        member.protocols, member.session_seconds, member.rebalance_seconds = (
+            wish.protocols,
+            wish.session_seconds,
+            wish.rebalance_seconds,
+        )
         member.joining = reply
         self._protocol_type = wish.protocol_type
         self._hear(member)
         self._prepare()
 
-    def sync(self, member: Member, generation: int, assignments: Mapping[str, bytes], reply: Callable[[Synced], None]) -> None:
+    def sync(
+        self,
+        member: Member,
+        generation: int,
+        assignments: Mapping[str, bytes],
+        reply: Callable[[Synced], None],
+    ) -> None:
         """Store the leader's assignments; `reply` gets the member's own assignment once they have come.
 
         Raises:
@@ -225,7 +240,11 @@ class Group:
             self._complete_if_all_joined()
         else:
             static = self._static(instance_id)
-            self._remove(static if static is not None and not member_id else self.member(member_id, instance_id))
+            self._remove(
+                static
+                if static is not None and not member_id
+                else self.member(member_id, instance_id)
+            )
 
     def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
         """Check that offsets may be committed: by a current member, or without a generation while the group is empty.
@@ -241,7 +260,9 @@ class Group:
             raise broker_error("REBALANCE_IN_PROGRESS")
         self._hear(member)
 
-    def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+    def check_transactional_commit(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> None:
         """Check that offsets may be committed within a transaction.
 
         As in Kafka's ClassicGroup.validateOffsetCommit, a request that names no member may commit while the group has members.
@@ -272,7 +293,9 @@ class Group:
         """
         static = self._static(instance_id)
         if static is not None and static.member_id != member_id:
-            raise broker_error("FENCED_INSTANCE_ID", "another member has joined with this group.instance.id")
+            raise broker_error(
+                "FENCED_INSTANCE_ID", "another member has joined with this group.instance.id"
+            )
         if member_id not in self.members or (instance_id is not None and static is None):
             raise broker_error("UNKNOWN_MEMBER_ID")
         return self.members[member_id]
@@ -284,7 +307,9 @@ class Group:
             BrokerError: ILLEGAL_GENERATION.
         """
         if generation != self.generation:
-            raise broker_error("ILLEGAL_GENERATION", f"the group is in generation {self.generation}")
+            raise broker_error(
+                "ILLEGAL_GENERATION", f"the group is in generation {self.generation}"
+            )
 
     def check_protocol(self, protocol_type: str | None, protocol: str | None) -> None:
         """Check that a request names the group's protocol.
@@ -293,7 +318,10 @@ class Group:
             BrokerError: INCONSISTENT_GROUP_PROTOCOL.
         """
         if (protocol_type, protocol) != (self._protocol_type, self._protocol):
-            raise broker_error("INCONSISTENT_GROUP_PROTOCOL", f"the group's protocol is {self._protocol} of {self._protocol_type}")
+            raise broker_error(
+                "INCONSISTENT_GROUP_PROTOCOL",
+                f"the group's protocol is {self._protocol} of {self._protocol_type}",
+            )
 
     def close(self) -> None:
         """Cancel all timers."""
@@ -305,14 +333,18 @@ class Group:
     def _static(self, instance_id: str | None) -> Member | None:
         if instance_id is None:
             return None
-        return next((member for member in self.members.values() if member.instance_id == instance_id), None)
+        return next(
+            (member for member in self.members.values() if member.instance_id == instance_id), None
+        )
 
     # --- joining
 
     def _check_wish(self, wish: Wish) -> None:
         least, most = _SESSION_SECONDS
         if not least <= wish.session_seconds <= most:
-            raise broker_error("INVALID_SESSION_TIMEOUT", f"the session time-out is from {least} to {most} s")
+            raise broker_error(
+                "INVALID_SESSION_TIMEOUT", f"the session time-out is from {least} to {most} s"
+            )
         others = [member for member in self.members.values() if member.member_id != wish.member_id]
         common = set(wish.protocols).intersection(*(member.protocols for member in others))
         is_foreign = bool(others) and wish.protocol_type != self._protocol_type
@@ -358,7 +390,9 @@ class Group:
         if self.state is State.STABLE and member.member_id == self._leader:
             # a leader asks for a rebalance by joining again
             return False
-        return self.state in {State.STABLE, State.COMPLETING_REBALANCE} and dict(member.protocols) == dict(wish.protocols)
+        return self.state in {State.STABLE, State.COMPLETING_REBALANCE} and dict(
+            member.protocols
+        ) == dict(wish.protocols)
 
     # --- rebalancing
 
@@ -369,12 +403,16 @@ class Group:
             for member in self.members.values():
                 if member.syncing is not None:
                     member.refuse(broker_error("REBALANCE_IN_PROGRESS").code)
-            longest = max((member.rebalance_seconds for member in self.members.values()), default=0.0)
+            longest = max(
+                (member.rebalance_seconds for member in self.members.values()), default=0.0
+            )
             self._rebalance = _later(longest, self._complete)
         self._complete_if_all_joined()
 
     def _complete_if_all_joined(self) -> None:
-        is_waiting = self._promised or any(member.joining is None for member in self.members.values())
+        is_waiting = self._promised or any(
+            member.joining is None for member in self.members.values()
+        )
         if self.state is State.PREPARING_REBALANCE and not is_waiting:
             self._complete()
 
@@ -406,13 +444,24 @@ class Group:
         """Return the protocol that most members prefer, out of the protocols that all members support."""
         first = next(iter(self.members.values())).protocols
         common = set(first).intersection(*(member.protocols for member in self.members.values()))
-        votes = Counter(next(name for name in member.protocols if name in common) for member in self.members.values())
+        votes = Counter(
+            next(name for name in member.protocols if name in common)
+            for member in self.members.values()
+        )
         return votes.most_common(1)[0][0]
 
     def _answer_to(self, member: Member) -> Joined:
         is_leader = member.member_id == self._leader
         members = tuple(self.members.values()) if is_leader else ()
-        return Joined(member.member_id, 0, self.generation, self._protocol_type, self._protocol, self._leader, members)
+        return Joined(
+            member.member_id,
+            0,
+            self.generation,
+            self._protocol_type,
+            self._protocol,
+            self._leader,
+            members,
+        )
 
     def _assign(self, member: Member) -> None:
         syncing, member.syncing = member.syncing, None

@@ -106,13 +106,16 @@ _SPARK_CONNECTOR: Final = _JarSet(
 
 def _kafka_jars(version: str) -> _JarSet:
     if not re.fullmatch(r"[34]\.\d+\.\d+", version):
-        raise ConfigError(f"no Kafka version that is known here: {version!r}; tested is {KAFKA_VERSION}")
+        raise ConfigError(
+            f"no Kafka version that is known here: {version!r}; tested is {KAFKA_VERSION}"
+        )
     # Kafka's POMs name no logging back end, and a broker without one logs nothing when it fails.
     logging = (
         (_Coordinate("org.slf4j", "slf4j-reload4j", "1.7.36"),)
         if version.startswith("3.")
         else tuple(
-            _Coordinate("org.apache.logging.log4j", artifact, "2.25.5") for artifact in ("log4j-slf4j-impl", "log4j-core", "log4j-1.2-api")
+            _Coordinate("org.apache.logging.log4j", artifact, "2.25.5")
+            for artifact in ("log4j-slf4j-impl", "log4j-core", "log4j-1.2-api")
         )
     )
     return _JarSet(
@@ -179,7 +182,10 @@ def cache_folder() -> Path:
     if xdg := os.environ.get("XDG_CACHE_HOME"):
         return Path(xdg).absolute() / "aioproducer"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "aioproducer"
+        return (
+            Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+            / "aioproducer"
+        )
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "aioproducer"
     return Path.home() / ".cache" / "aioproducer"
@@ -201,24 +207,37 @@ def java() -> Path:
     else:
         found = shutil.which("java")
         if found is None:
-            raise JavaMissing(f"Java was not found: JAVA_HOME is not set, and no java is on PATH. {_INSTALL_JAVA}")
+            raise JavaMissing(
+                f"Java was not found: JAVA_HOME is not set, and no java is on PATH. {_INSTALL_JAVA}"
+            )
     version = _java_version(found, Path(found).stat().st_mtime_ns)
     if version < OLDEST_JAVA:
-        raise JavaMissing(f"Java {version} at {found} is too old: Kafka and Spark need {OLDEST_JAVA} or newer. {_INSTALL_JAVA}")
+        raise JavaMissing(
+            f"Java {version} at {found} is too old: Kafka and Spark need {OLDEST_JAVA} or newer. {_INSTALL_JAVA}"
+        )
     return Path(found)
 
 
 @functools.lru_cache(maxsize=8)
 def _java_version(path: str, _changed_at: int) -> int:
     try:
-        answer = subprocess.run([path, "-version"], capture_output=True, text=True, errors="replace", timeout=60, check=False)
+        answer = subprocess.run(
+            [path, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaMissing(f"{path} cannot be run: {error}. {_INSTALL_JAVA}") from error
     # Java prints its version to stderr, after the output that JAVA_TOOL_OPTIONS causes.
     text = answer.stderr + answer.stdout
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     if match is None:
-        raise JavaMissing(f"{path} does not tell its version: {' '.join(text.split())[:200] or 'it prints nothing'}. {_INSTALL_JAVA}")
+        raise JavaMissing(
+            f"{path} does not tell its version: {' '.join(text.split())[:200] or 'it prints nothing'}. {_INSTALL_JAVA}"
+        )
     return int(match[1])
 
 
@@ -252,14 +271,20 @@ def _fetch(jars: _JarSet, folder: Path, stop: threading.Event | None) -> None:
         part = Path(tempfile.mkdtemp(prefix=f"{jars.name}.part-", dir=folder.parent))
         try:
             failure = tool.fetch(jars, part, stop)
-            missing = [coordinate.file for coordinate in jars.coordinates if not (part / "jars" / coordinate.file).is_file()]
+            missing = [
+                coordinate.file
+                for coordinate in jars.coordinates
+                if not (part / "jars" / coordinate.file).is_file()
+            ]
             if failure is None and not missing:
                 (part / "jars").rename(folder)
                 _say(f"fetched {jars.title} into {folder} in {time.monotonic() - started_at:.1f} s")
                 return
         finally:
             shutil.rmtree(part, ignore_errors=True)
-        failures.append(f"{tool.name}: {failure or 'it ended well, but did not bring ' + ', '.join(missing)}")
+        failures.append(
+            f"{tool.name}: {failure or 'it ended well, but did not bring ' + ', '.join(missing)}"
+        )
     raise JarsUnavailable(
         f"{jars.title} could not be fetched.\n"
         + "\n".join(failures)
@@ -300,13 +325,28 @@ class _Ivy:
     def fetch(self, jars: _JarSet, part: Path, stop: threading.Event | None) -> str | None:
         module = part / "ivy.xml"
         module.write_text(_ivy_module(jars), encoding="utf-8")
-        arguments = ["-jar", str(self._jar), "-cache", str(part / "cache"), "-ivy", str(module), "-confs", "default"]
+        arguments = [
+            "-jar",
+            str(self._jar),
+            "-cache",
+            str(part / "cache"),
+            "-ivy",
+            str(module),
+            "-confs",
+            "default",
+        ]
         if mirror := _mirror():
             settings = part / "ivysettings.xml"
             settings.write_text(_ivy_settings(mirror), encoding="utf-8")
             arguments += ["-settings", str(settings)]
         # Maven packages some plain jars as "bundle"; with "jar" alone Ivy would leave them out.
-        arguments += ["-types", "jar", "bundle", "-retrieve", f"{part / 'jars'}/[artifact]-[revision].[ext]"]
+        arguments += [
+            "-types",
+            "jar",
+            "bundle",
+            "-retrieve",
+            f"{part / 'jars'}/[artifact]-[revision].[ext]",
+        ]
         return _run([str(java()), *arguments], part, stop)
 
 
@@ -344,7 +384,11 @@ def _mirror() -> str | None:
     except (ET.ParseError, OSError) as error:
         _say(f"ignoring {settings}: {error}")
         return None
-    urls = ((mirror.findtext("{*}url") or "").strip() for mirror in root.iterfind(".//{*}mirror") if _stands_for_central(mirror))
+    urls = (
+        (mirror.findtext("{*}url") or "").strip()
+        for mirror in root.iterfind(".//{*}mirror")
+        if _stands_for_central(mirror)
+    )
     return next(filter(None, urls), None)
 
 
@@ -354,7 +398,11 @@ def _stands_for_central(mirror: ET.Element) -> bool:
 
 
 def _pom(jars: _JarSet) -> str:
-    alone = "" if jars.transitive else "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    alone = (
+        ""
+        if jars.transitive
+        else "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    )
     dependencies = "\n".join(
         f"    <dependency><groupId>{jar.group}</groupId><artifactId>{jar.artifact}</artifactId><version>{jar.version}</version>{alone}</dependency>"
         for jar in jars.coordinates
@@ -376,7 +424,8 @@ def _pom(jars: _JarSet) -> str:
 def _ivy_module(jars: _JarSet) -> str:
     alone = "" if jars.transitive else ' transitive="false"'
     dependencies = "\n".join(
-        f'    <dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}"{alone}/>' for jar in jars.coordinates
+        f'    <dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}"{alone}/>'
+        for jar in jars.coordinates
     )
     return f"""<ivy-module version="2.0">
   <info organisation="aioproducer" module="{jars.name}" revision="1"/>
@@ -404,7 +453,13 @@ def _run(command: Sequence[str], folder: Path, stop: threading.Event | None) -> 
     log = folder / "output.txt"
     with log.open("wb") as output:
         # A session of its own, because mvn is a script, and its Java process must end with it.
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             ended = _wait(process, stop)
         finally:
@@ -412,7 +467,9 @@ def _run(command: Sequence[str], folder: Path, stop: threading.Event | None) -> 
                 _kill(process)
     if ended and process.returncode == 0:
         return None
-    lines = [line.rstrip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    lines = [
+        line.rstrip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
     tail = "\n".join("  " + line for line in [line for line in lines if line][-_LAST_LINES:])
     return f"{f'exit status {process.returncode}' if ended else f'not done after {_FETCH_SECONDS:.0f} s'}\n{tail}"
 

@@ -153,7 +153,9 @@ class KafkaNode:
             KafkaServerFailed: the node does not run.
         """
         if self._process is None or self._process.returncode is not None:
-            raise KafkaServerFailed("it is not running" + ("" if self.folder is None else f"\n{self.log_tail()}"))
+            raise KafkaServerFailed(
+                "it is not running" + ("" if self.folder is None else f"\n{self.log_tail()}")
+            )
         return self._process
 
     def make_folder(self) -> Path:
@@ -178,11 +180,27 @@ class KafkaNode:
             KafkaServerFailed: Kafka's tool failed.
         """
         self.configure(settings)
-        wanted = [word for name, level in (features or {}).items() for word in ("--feature", f"{name}={level}")]
-        await self._spawn(tools, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", "server.properties", *wanted, *arguments)
+        wanted = [
+            word
+            for name, level in (features or {}).items()
+            for word in ("--feature", f"{name}={level}")
+        ]
+        await self._spawn(
+            tools,
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            cluster_id,
+            "-c",
+            "server.properties",
+            *wanted,
+            *arguments,
+        )
         assert self._process is not None
         if await self._process.wait():
-            raise KafkaServerFailed(f"Kafka {self.version} could not prepare its folder\n{self.log_tail()}")
+            raise KafkaServerFailed(
+                f"Kafka {self.version} could not prepare its folder\n{self.log_tail()}"
+            )
 
     def configure(self, settings: Mapping[str, object]) -> None:
         """Write the node's `server.properties`."""
@@ -211,7 +229,9 @@ class KafkaNode:
         if ended.done() and not ended.cancelled():
             if _PORT_TAKEN in self.log_tail(1000):
                 raise PortTakenError
-            raise KafkaServerFailed(f"Kafka {self.version} ended with status {process.returncode}\n{self.log_tail()}")
+            raise KafkaServerFailed(
+                f"Kafka {self.version} ended with status {process.returncode}\n{self.log_tail()}"
+            )
         ready.result()
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -334,7 +354,9 @@ async def _end(process: Process) -> None:
         async with asyncio.timeout(_REAP_SECONDS):
             await process.wait()
     except TimeoutError as error:
-        raise KafkaServerFailed(f"process {process.pid} was killed, and had not ended after {_REAP_SECONDS} s") from error
+        raise KafkaServerFailed(
+            f"process {process.pid} was killed, and had not ended after {_REAP_SECONDS} s"
+        ) from error
 
 
 class KafkaServer:
@@ -369,7 +391,9 @@ class KafkaServer:
         self._start_timeout = start_timeout
         self._cluster_id = new_cluster_id()
         self._node = KafkaNode(version, heap=heap, jvm_options=jvm_options)
-        self._listeners: Mapping[str, str] = {"PLAINTEXT": "PLAINTEXT"}  # the security protocol of each
+        self._listeners: Mapping[str, str] = {
+            "PLAINTEXT": "PLAINTEXT"
+        }  # the security protocol of each
         self._ports = {"PLAINTEXT": 0}
 
     def __repr__(self) -> str:
@@ -418,7 +442,9 @@ class KafkaServer:
             tail = self.log_tail()
             await self.stop()
             if isinstance(error, TimeoutError):
-                raise KafkaServerFailed(f"Kafka {self._version} was not ready within {self._start_timeout} s\n{tail}") from error
+                raise KafkaServerFailed(
+                    f"Kafka {self._version} was not ready within {self._start_timeout} s\n{tail}"
+                ) from error
             raise
 
     async def stop(self) -> None:
@@ -435,7 +461,12 @@ class KafkaServer:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.stop()
 
     def pause(self) -> None:
@@ -462,7 +493,9 @@ class KafkaServer:
         """
         self._node.send_signal(signal.SIGKILL)
 
-    async def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+    async def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> None:
         """Create a topic, and wait until each of its partitions has a leader.
 
         Args:
@@ -489,17 +522,26 @@ class KafkaServer:
         return self._node.log_tail(lines)
 
     async def _format(self, tools: Tools, *arguments: str) -> None:
-        await self._node.format(tools, self._cluster_id, self._settings(), self._features, arguments)
+        await self._node.format(
+            tools, self._cluster_id, self._settings(), self._features, arguments
+        )
 
     async def _launch(self, tools: Tools) -> None:
         for attempt in range(1, ATTEMPTS + 1):
             self._choose_ports()
             self._node.configure(self._settings())
             try:
-                await self._node.launch(tools, lambda: until_alive(self.bootstrap_servers, self._cluster_id, [self._ports["PLAINTEXT"]]))
+                await self._node.launch(
+                    tools,
+                    lambda: until_alive(
+                        self.bootstrap_servers, self._cluster_id, [self._ports["PLAINTEXT"]]
+                    ),
+                )
             except PortTakenError as error:
                 if attempt == ATTEMPTS:
-                    raise KafkaServerFailed(f"ports were taken {attempt} times in a row\n{self.log_tail()}") from error
+                    raise KafkaServerFailed(
+                        f"ports were taken {attempt} times in a row\n{self.log_tail()}"
+                    ) from error
             else:
                 return
 
@@ -516,7 +558,9 @@ class KafkaServer:
             "controller.listener.names": _CONTROLLER,
             "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in self._ports.items()),
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
-            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{protocol}" for name, protocol in protocols.items()
+            ),
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": f"{self._node.make_folder()}/data",
             # one node: every internal topic has one copy
@@ -536,7 +580,9 @@ async def until_alive(bootstrap_servers: str, cluster_id: str, ports: Sequence[i
         with contextlib.suppress(TransportError):
             async with WireClient(bootstrap_servers, timeout=_ASK_SECONDS) as client:
                 answer = await client.metadata([])
-                if answer.cluster_id == cluster_id and set(ports) <= {broker.port for broker in answer.brokers}:
+                if answer.cluster_id == cluster_id and set(ports) <= {
+                    broker.port for broker in answer.brokers
+                }:
                     return
         await asyncio.sleep(_POLL_SECONDS)
 
@@ -549,7 +595,9 @@ class ServerThread(LoopThread[KafkaServer]):
         make: makes the server; None: a plain one of this version.
     """
 
-    def __init__(self, version: str = jars.KAFKA_VERSION, *, make: Callable[[], KafkaServer] | None = None) -> None:
+    def __init__(
+        self, version: str = jars.KAFKA_VERSION, *, make: Callable[[], KafkaServer] | None = None
+    ) -> None:
         super().__init__(make or (lambda: KafkaServer(version)))
 
     @property
@@ -557,7 +605,9 @@ class ServerThread(LoopThread[KafkaServer]):
         """Return the address for clients, "127.0.0.1:port"."""
         return self.call(lambda server: server.bootstrap_servers)
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> None:
         """Create a topic as `KafkaServer.create_topic` does."""
         self.call(lambda server: server.create_topic(name, partitions, config))
 

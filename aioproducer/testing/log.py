@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.errors import ProtocolError, broker_error
 from aioproducer.model import Compression, TimestampType
-from aioproducer.records.message_set import LOG_APPEND_TIME, Message, message, read_messages, wrapper
+from aioproducer.records.message_set import (
+    LOG_APPEND_TIME,
+    Message,
+    message,
+    read_messages,
+    wrapper,
+)
 from aioproducer.records.reader import ControlType, RecordBatch, end_marker, read_batches
 from aioproducer.records.record_batch import TRANSACTIONAL, crc32c, encode_record, header, placed
 from aioproducer.testing.producers import Producers
@@ -94,14 +100,22 @@ def only_batch(records: Buffer | None) -> RecordBatch:
         BrokerError: INVALID_RECORD for none, more than one, or another magic than 2; CORRUPT_MESSAGE for bytes that are no batch.
     """
     if not records:
-        raise broker_error("INVALID_RECORD", "Produce requests must have exactly one record batch per partition, and there is none")
+        raise broker_error(
+            "INVALID_RECORD",
+            "Produce requests must have exactly one record batch per partition, and there is none",
+        )
     try:
         batches = list(read_batches(records))
     except ProtocolError as error:
         is_other_magic = len(records) > _MAGIC_AT and records[_MAGIC_AT] != 2
-        raise broker_error("INVALID_RECORD" if is_other_magic else "CORRUPT_MESSAGE", str(error)) from error
+        raise broker_error(
+            "INVALID_RECORD" if is_other_magic else "CORRUPT_MESSAGE", str(error)
+        ) from error
     if len(batches) != 1:
-        raise broker_error("INVALID_RECORD", f"Produce requests must have exactly one record batch per partition, not {len(batches)}")
+        raise broker_error(
+            "INVALID_RECORD",
+            f"Produce requests must have exactly one record batch per partition, not {len(batches)}",
+        )
     return batches[0]
 
 
@@ -112,12 +126,17 @@ def message_set(records: Buffer | None) -> list[Message]:
         BrokerError: INVALID_RECORD for none, or another magic than 0 and 1; CORRUPT_MESSAGE for bytes that are no messages.
     """
     if not records:
-        raise broker_error("INVALID_RECORD", "a Produce request has messages for each partition that it names, and there are none")
+        raise broker_error(
+            "INVALID_RECORD",
+            "a Produce request has messages for each partition that it names, and there are none",
+        )
     try:
         return list(read_messages(records))
     except ProtocolError as error:
         is_other_magic = len(records) > _MAGIC_AT and records[_MAGIC_AT] > 1
-        raise broker_error("INVALID_RECORD" if is_other_magic else "CORRUPT_MESSAGE", str(error)) from error
+        raise broker_error(
+            "INVALID_RECORD" if is_other_magic else "CORRUPT_MESSAGE", str(error)
+        ) from error
 
 
 class PartitionLog:
@@ -132,7 +151,9 @@ class PartitionLog:
         producers: the state of the producers that wrote to the partition.
     """
 
-    def __init__(self, *, max_message_bytes: int, stamps_time: bool = False, verify: bool = False) -> None:
+    def __init__(
+        self, *, max_message_bytes: int, stamps_time: bool = False, verify: bool = False
+    ) -> None:
         self.start_offset = 0
         self.end_offset: int = 0
         self.producers: Producers = Producers()
@@ -148,7 +169,14 @@ class PartitionLog:
         self._stored: list[_Stored] = []
         self._base_offsets: list[int] = []
 
-    def append(self, sent: RecordBatch | Sequence[Message], *, leader_epoch: int, now_ms: int, is_verified: bool = False) -> Appended:
+    def append(
+        self,
+        sent: RecordBatch | Sequence[Message],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        is_verified: bool = False,
+    ) -> Appended:
         """Check a batch, or the messages of a set, and store all of it or nothing.
 
         Args:
@@ -177,7 +205,14 @@ class PartitionLog:
         return Appended(base_offset, now_ms if is_stamped else -1)
 
     def end_transaction(
-        self, producer_id: int, epoch: int, *, is_abort: bool, coordinator_epoch: int, leader_epoch: int, now_ms: int
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        is_abort: bool,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
     ) -> None:
         """Append the marker of a transaction's end."""
         base_offset = self.end_offset
@@ -221,8 +256,19 @@ class PartitionLog:
         for sent, records in checked:
             last_offset = self.end_offset + len(records) - 1
             timestamp = now_ms if self._stamps_time and sent.magic else sent.timestamp_ms
-            raw = _with_offsets(sent, records, self.end_offset, now_ms if self._stamps_time else None)
-            self._store(_Stored(bytes(raw[:_MAGIC_AT]), raw[_MAGIC_AT:], self.end_offset, last_offset, timestamp, is_message=True))
+            raw = _with_offsets(
+                sent, records, self.end_offset, now_ms if self._stamps_time else None
+            )
+            self._store(
+                _Stored(
+                    bytes(raw[:_MAGIC_AT]),
+                    raw[_MAGIC_AT:],
+                    self.end_offset,
+                    last_offset,
+                    timestamp,
+                    is_message=True,
+                )
+            )
 
     def _store(self, stored: _Stored) -> None:
         self._stored.append(stored)
@@ -244,7 +290,10 @@ class PartitionLog:
     def _check(self, batch: RecordBatch) -> None:
         """Check a batch in the order of Kafka's UnifiedLog and LogValidator: base offset, size, CRC, then the header's fields."""
         if batch.base_offset:
-            raise broker_error("INVALID_RECORD", f"a batch's base offset should be 0, but it is {batch.base_offset}")
+            raise broker_error(
+                "INVALID_RECORD",
+                f"a batch's base offset should be 0, but it is {batch.base_offset}",
+            )
         if batch.size_in_bytes > self._max_message_bytes:
             raise broker_error(
                 "MESSAGE_TOO_LARGE",
@@ -252,7 +301,10 @@ class PartitionLog:
             )
         crc = crc32c(batch.raw[_CRC_END:])
         if crc != batch.crc:
-            raise broker_error("CORRUPT_MESSAGE", f"the batch's CRC-32C is {crc:#010x}, its header says {batch.crc:#010x}")
+            raise broker_error(
+                "CORRUPT_MESSAGE",
+                f"the batch's CRC-32C is {crc:#010x}, its header says {batch.crc:#010x}",
+            )
         self._check_header(batch)
         if self._verify:
             try:
@@ -262,15 +314,23 @@ class PartitionLog:
 
     def _check_header(self, batch: RecordBatch) -> None:
         if batch.count < 1 or batch.count != batch.last_offset_delta + 1:
-            raise broker_error("INVALID_RECORD", f"a count of {batch.count} with a last offset delta of {batch.last_offset_delta}")
+            raise broker_error(
+                "INVALID_RECORD",
+                f"a count of {batch.count} with a last offset delta of {batch.last_offset_delta}",
+            )
         if batch.is_control:
             raise broker_error("INVALID_RECORD", "clients may not write control records")
         if batch.producer_id >= 0 and batch.base_sequence < 0:
-            raise broker_error("INVALID_RECORD", f"Invalid sequence number {batch.base_sequence} in record batch with producerId")
+            raise broker_error(
+                "INVALID_RECORD",
+                f"Invalid sequence number {batch.base_sequence} in record batch with producerId",
+            )
         if batch.producer_id < 0 and batch.is_transactional:
             raise broker_error("INVALID_RECORD", "a transactional batch without a producer id")
         if batch.timestamp_type is TimestampType.LOG_APPEND_TIME and not self._stamps_time:
-            raise broker_error("INVALID_TIMESTAMP", "a producer may not set the timestamp type to LogAppendTime")
+            raise broker_error(
+                "INVALID_TIMESTAMP", "a producer may not set the timestamp type to LogAppendTime"
+            )
 
     def replicate(self, offset: int) -> None:
         """Note that all replicas have all records before `offset`."""
@@ -299,7 +359,10 @@ class PartitionLog:
             BrokerError: OFFSET_OUT_OF_RANGE.
         """
         if not self.start_offset <= offset <= self.end_offset:
-            raise broker_error("OFFSET_OUT_OF_RANGE", f"{offset} is not in {self.start_offset} to {self.end_offset}")
+            raise broker_error(
+                "OFFSET_OUT_OF_RANGE",
+                f"{offset} is not in {self.start_offset} to {self.end_offset}",
+            )
         chunks: list[Buffer] = []
         end = self.end_offset if below is None else below
         if offset >= end:
@@ -327,7 +390,12 @@ class PartitionLog:
         Raises:
             ProtocolError: records contradict their batch's header, a client's bug that the header check does not find.
         """
-        return [record for stored in self._stored if self._is_shown(stored, only_committed=only_committed) for record in stored.check()]
+        return [
+            record
+            for stored in self._stored
+            if self._is_shown(stored, only_committed=only_committed)
+            for record in stored.check()
+        ]
 
     def _is_shown(self, stored: _Stored, *, only_committed: bool) -> bool:
         if stored.is_message:
@@ -335,8 +403,14 @@ class PartitionLog:
         batch = stored.batch()
         if batch.is_control or not only_committed:
             return not batch.is_control
-        aborted = self.producers.aborted_within(stored.base_offset, stored.last_offset + 1) if batch.is_transactional else ()
-        return stored.last_offset < self.last_stable_offset and all(one.producer_id != batch.producer_id for one in aborted)
+        aborted = (
+            self.producers.aborted_within(stored.base_offset, stored.last_offset + 1)
+            if batch.is_transactional
+            else ()
+        )
+        return stored.last_offset < self.last_stable_offset and all(
+            one.producer_id != batch.producer_id for one in aborted
+        )
 
     def first_since(self, timestamp_ms: int) -> Stamped | None:
         """Return time and offset of the first record that is not older than `timestamp_ms`; None: there is none."""
@@ -359,10 +433,19 @@ class PartitionLog:
 
 
 def _marker(
-    producer_id: int, epoch: int, *, is_abort: bool, coordinator_epoch: int, base_offset: int, leader_epoch: int, now_ms: int
+    producer_id: int,
+    epoch: int,
+    *,
+    is_abort: bool,
+    coordinator_epoch: int,
+    base_offset: int,
+    leader_epoch: int,
+    now_ms: int,
 ) -> bytes:
     """Return a whole control batch that ends a transaction (Kafka's MemoryRecords.withEndTransactionMarker)."""
-    key, value = end_marker(ControlType.ABORT if is_abort else ControlType.COMMIT, coordinator_epoch)
+    key, value = end_marker(
+        ControlType.ABORT if is_abort else ControlType.COMMIT, coordinator_epoch
+    )
     payload = encode_record(0, 0, key, value, b"\0")
     attributes = TRANSACTIONAL | _CONTROL
     head = header(payload, 1, attributes, now_ms, now_ms, (producer_id, epoch))
@@ -379,21 +462,28 @@ def _with_append_time(batch: RecordBatch, now_ms: int) -> bytearray:
     return raw
 
 
-def _with_offsets(sent: Message, records: Sequence[Record], base_offset: int, append_time_ms: int | None) -> Buffer:
+def _with_offsets(
+    sent: Message, records: Sequence[Record], base_offset: int, append_time_ms: int | None
+) -> Buffer:
     """Return a message with its offset in the log, and with the broker's time if one is given (Kafka's LogValidator)."""
     last_offset = base_offset + len(records) - 1
     stamps = append_time_ms is not None and sent.magic > 0
     if not stamps and _keeps_its_bytes(sent, records):
         return _OFFSET.pack(last_offset) + bytes(sent.raw[_OFFSET.size :])
-    timestamp, attributes = (append_time_ms or 0, LOG_APPEND_TIME) if stamps else (sent.timestamp_ms, 0)
+    timestamp, attributes = (
+        (append_time_ms or 0, LOG_APPEND_TIME) if stamps else (sent.timestamp_ms, 0)
+    )
     if sent.compression is Compression.NONE:
         [record] = records
         return message(sent.magic, last_offset, timestamp, record.key, record.value, attributes)
     first = 0 if sent.magic else base_offset
     inner = b"".join(
-        message(sent.magic, first + number, record.timestamp_ms, record.key, record.value) for number, record in enumerate(records)
+        message(sent.magic, first + number, record.timestamp_ms, record.key, record.value)
+        for number, record in enumerate(records)
     )
-    return wrapper(sent.magic, sent.compression, inner, last_offset, timestamp, attributes=attributes)
+    return wrapper(
+        sent.magic, sent.compression, inner, last_offset, timestamp, attributes=attributes
+    )
 
 
 def _keeps_its_bytes(sent: Message, records: Sequence[Record]) -> bool:
@@ -403,4 +493,6 @@ def _keeps_its_bytes(sent: Message, records: Sequence[Record]) -> bool:
     """
     if sent.compression is Compression.NONE:
         return True
-    return sent.magic > 0 and [record.offset - records[0].offset for record in records] == list(range(len(records)))
+    return sent.magic > 0 and [record.offset - records[0].offset for record in records] == list(
+        range(len(records))
+    )

@@ -70,7 +70,10 @@ class MemoryNetwork:
         if listener is None:
             raise ConnectionRefusedError(f"nobody listens on {host}:{port} of this memory network")
         loop = asyncio.get_running_loop()
-        near, far = MemoryStream(loop, receiver(), (host, port)), MemoryStream(loop, listener(), ("memory", 0))
+        near, far = (
+            MemoryStream(loop, receiver(), (host, port)),
+            MemoryStream(loop, listener(), ("memory", 0)),
+        )
         near.join(far)
         far.join(near)
         far.receiver.connection_made(far)
@@ -86,7 +89,9 @@ class MemoryNetwork:
 class MemoryStream:
     """One end of a connection; has the used methods of `asyncio.Transport`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, receiver: Receiver, peername: tuple[str, int]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, receiver: Receiver, peername: tuple[str, int]
+    ) -> None:
         self.receiver = receiver
         self.unread: int = 0
         """Number of bytes that the peer wrote and this stream has not delivered to its receiver."""
@@ -179,7 +184,11 @@ class MemoryStream:
     def reset(self) -> None:
         """End the stream, as the peer aborted."""
         if not self._is_lost:
-            self._end(None if self._is_closing else ConnectionResetError("the peer aborted the connection"))
+            self._end(
+                None
+                if self._is_closing
+                else ConnectionResetError("the peer aborted the connection")
+            )
 
     def peer_has_read(self) -> None:
         """Resume writing, or finish closing, if the write buffer is small enough now."""
@@ -218,7 +227,12 @@ class MemoryStream:
             self._delivery = None
 
     def _schedule(self) -> None:
-        if self._delivery is None and self._is_reading and not self._is_closing and (self._inbox or self._peer_closed):
+        if (
+            self._delivery is None
+            and self._is_reading
+            and not self._is_closing
+            and (self._inbox or self._peer_closed)
+        ):
             self._delivery = self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:

@@ -42,7 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def _fixture_of_asyncio(scope: str) -> Any:
     import pytest_asyncio
 
-    async def of_asyncio() -> AsyncIterator[FakeCluster]:  # a separate function, as pytest-asyncio marks it
+    async def of_asyncio() -> AsyncIterator[
+        FakeCluster
+    ]:  # a separate function, as pytest-asyncio marks it
         async for cluster in _fake_cluster():
             yield cluster
 
@@ -55,7 +57,9 @@ def _fixture_of_asyncio(scope: str) -> Any:
 def _loop_scope(request: pytest.FixtureRequest) -> str:
     """Return the scope of the loop in which pytest-asyncio runs the test."""
     marker = request.node.get_closest_marker("asyncio")
-    scope = None if marker is None else marker.kwargs.get("loop_scope") or marker.kwargs.get("scope")
+    scope = (
+        None if marker is None else marker.kwargs.get("loop_scope") or marker.kwargs.get("scope")
+    )
     if scope is None:
         try:
             scope = request.config.getini("asyncio_default_test_loop_scope")
@@ -78,12 +82,16 @@ def fake_cluster(request: pytest.FixtureRequest) -> FakeCluster:
     elif "anyio_backend" in request.fixturenames:
         backend = request.getfixturevalue("anyio_backend")
         if (backend if isinstance(backend, str) else backend[0]) != "asyncio":
-            pytest.fail("aioproducer runs on asyncio alone: let the fixture anyio_backend return 'asyncio'")
+            pytest.fail(
+                "aioproducer runs on asyncio alone: let the fixture anyio_backend return 'asyncio'"
+            )
         name = "_fake_cluster_of_anyio"
     elif request.config.pluginmanager.hasplugin("asyncio"):
         name = f"_fake_cluster_in_the_{_loop_scope(request)}_loop"
     else:
-        pytest.fail("nothing runs asynchronous tests here: it takes pytest-asyncio, or anyio's plugin (@pytest.mark.anyio)")
+        pytest.fail(
+            "nothing runs asynchronous tests here: it takes pytest-asyncio, or anyio's plugin (@pytest.mark.anyio)"
+        )
     return cast("FakeCluster", request.getfixturevalue(name))
 
 

@@ -100,7 +100,12 @@ class Producers:
         for batch in batches:
             if batch.is_control:
                 [record] = map(control_record, batch.records())
-                told.end(batch.producer_id, batch.producer_epoch, batch.base_offset, is_abort=record.type is ControlType.ABORT)
+                told.end(
+                    batch.producer_id,
+                    batch.producer_epoch,
+                    batch.base_offset,
+                    is_abort=record.type is ControlType.ABORT,
+                )
             elif batch.producer_id >= 0:
                 told.add(batch, batch.base_offset, batch.max_timestamp)
         return told
@@ -112,7 +117,9 @@ class Producers:
 
         Kafka does so after `producer.id.expiration.ms`, or when retention has deleted all their batches.
         """
-        self._known = {producer: known for producer, known in self._known.items() if known.began_at is not None}
+        self._known = {
+            producer: known for producer, known in self._known.items() if known.began_at is not None
+        }
 
     def set(self, producer_id: int, epoch: int, last_sequence: int, *, offset: int = 0) -> None:
         """Set a producer's state as if its last batch had been one record with this sequence."""
@@ -130,7 +137,10 @@ class Producers:
     @property
     def first_unstable(self) -> int | None:
         """Return the first offset of the oldest open transaction; None: no transaction is open."""
-        return min((known.began_at for known in self._known.values() if known.began_at is not None), default=None)
+        return min(
+            (known.began_at for known in self._known.values() if known.began_at is not None),
+            default=None,
+        )
 
     def aborted_within(self, start: int, end: int) -> list[Aborted]:
         """Return the aborted transactions that begin before `end` and have their marker at or after `start`."""
@@ -153,8 +163,12 @@ class Producers:
             _check_epoch(known, batch)
             if known.began_at is not None and known.epoch == batch.producer_epoch:
                 return False
-        asked = self._asked.setdefault(batch.producer_id, _Asked(batch.producer_epoch, batch.base_sequence, bumps_epochs))
-        if batch.producer_epoch > asked.epoch or (batch.producer_epoch == asked.epoch and batch.base_sequence < asked.lowest_sequence):
+        asked = self._asked.setdefault(
+            batch.producer_id, _Asked(batch.producer_epoch, batch.base_sequence, bumps_epochs)
+        )
+        if batch.producer_epoch > asked.epoch or (
+            batch.producer_epoch == asked.epoch and batch.base_sequence < asked.lowest_sequence
+        ):
             asked.epoch, asked.lowest_sequence = batch.producer_epoch, batch.base_sequence
         return True
 
@@ -183,19 +197,26 @@ class Producers:
             raise broker_error("INVALID_TXN_STATE", "Record was not part of an ongoing transaction")
         self._check_sequence(known, batch)
         if known.began_at is not None and not batch.is_transactional:
-            raise broker_error("INVALID_TXN_STATE", f"Expected transactional write from producer {batch.producer_id}")
+            raise broker_error(
+                "INVALID_TXN_STATE",
+                f"Expected transactional write from producer {batch.producer_id}",
+            )
 
     def _check_sequence(self, known: _Known, batch: RecordBatch) -> None:
         asked = self._asked.get(batch.producer_id)
         if asked is not None and asked.bumps_epochs and batch.base_sequence and not known.batches:
-            raise _out_of_order(batch, "0 is expected of a transaction of version 2 with no existing state")
+            raise _out_of_order(
+                batch, "0 is expected of a transaction of version 2 with no existing state"
+            )
         if asked is not None and batch.base_sequence > asked.lowest_sequence:
             raise _out_of_order(batch, f"{asked.lowest_sequence} is the earliest seen sequence")
         if known.epoch == _UNKNOWN:
             return
         if batch.producer_epoch != known.epoch:
             if batch.base_sequence:
-                raise _out_of_order(batch, f"0 is expected in a new epoch; the current one is {known.epoch}")
+                raise _out_of_order(
+                    batch, f"0 is expected in a new epoch; the current one is {known.epoch}"
+                )
         elif batch.base_sequence != (known.last_sequence + 1) % _SEQUENCES:
             raise _out_of_order(batch, f"{known.last_sequence} is the current end sequence number")
 
@@ -205,7 +226,9 @@ class Producers:
         """Note an appended batch."""
         known = self._known.setdefault(batch.producer_id, _Known())
         known.adopt(batch.producer_epoch)
-        known.batches.append(Wrote(batch.base_sequence, _last_sequence(batch), base_offset, max_timestamp))
+        known.batches.append(
+            Wrote(batch.base_sequence, _last_sequence(batch), base_offset, max_timestamp)
+        )
         if batch.is_transactional:
             self._asked.pop(batch.producer_id, None)
             if known.began_at is None:

@@ -31,10 +31,18 @@ def _release(text: str) -> tuple[int, ...]:
 
 _HIGHEST: Final[Mapping[str, _Steps]] = MappingProxyType(
     {
-        "Produce": _steps("0.9:1 0.10:2 0.11:3 1.0:5 2.0:6 2.1:7 2.4:8 2.8:9 3.7:10 3.8:11 4.0:12 4.1:13"),
-        "Fetch": _steps("0.9:1 0.10:2 0.10.1:3 0.11:5 1.0:6 1.1:7 2.0:8 2.1:10 2.3:11 2.7:12 3.1:13 3.5:15 3.7:16 3.9:17 4.1:18"),
-        "ListOffsets": _steps("0.9:0 0.10.1:1 0.11:2 2.0:3 2.1:4 2.2:5 2.8:6 3.0:7 3.5:8 3.9:9 4.0:10 4.2:11"),
-        "Metadata": _steps("0.9:0 0.10:1 0.10.1:2 0.11:4 1.0:5 2.0:6 2.1:7 2.3:8 2.4:9 2.8:11 3.1:12 4.0:13"),
+        "Produce": _steps(
+            "0.9:1 0.10:2 0.11:3 1.0:5 2.0:6 2.1:7 2.4:8 2.8:9 3.7:10 3.8:11 4.0:12 4.1:13"
+        ),
+        "Fetch": _steps(
+            "0.9:1 0.10:2 0.10.1:3 0.11:5 1.0:6 1.1:7 2.0:8 2.1:10 2.3:11 2.7:12 3.1:13 3.5:15 3.7:16 3.9:17 4.1:18"
+        ),
+        "ListOffsets": _steps(
+            "0.9:0 0.10.1:1 0.11:2 2.0:3 2.1:4 2.2:5 2.8:6 3.0:7 3.5:8 3.9:9 4.0:10 4.2:11"
+        ),
+        "Metadata": _steps(
+            "0.9:0 0.10:1 0.10.1:2 0.11:4 1.0:5 2.0:6 2.1:7 2.3:8 2.4:9 2.8:11 3.1:12 4.0:13"
+        ),
         "OffsetCommit": _steps("0.9:2 0.11:3 2.0:4 2.1:6 2.3:7 2.4:8 3.7:9 4.2:10"),
         "OffsetFetch": _steps("0.9:1 0.11:3 2.0:4 2.1:5 2.4:6 2.5:7 3.0:8 3.7:9 4.2:10"),
         "FindCoordinator": _steps("0.9:0 0.11:1 2.0:2 2.4:3 3.0:4 3.8:5 3.9:6"),
@@ -61,7 +69,9 @@ _HIGHEST: Final[Mapping[str, _Steps]] = MappingProxyType(
 )
 _LOWEST: Final[Mapping[str, _Steps]] = MappingProxyType(
     {
-        "Produce": _steps("4.0:3"),  # 4.0 advertises 0 all the same, for old librdkafkas (KAFKA-18659), and refuses it
+        "Produce": _steps(
+            "4.0:3"
+        ),  # 4.0 advertises 0 all the same, for old librdkafkas (KAFKA-18659), and refuses it
         "Fetch": _steps("4.0:4"),
         "ListOffsets": _steps("4.0:1"),
         "OffsetCommit": _steps("4.0:2"),
@@ -85,7 +95,9 @@ def ranges(release: str) -> dict[str, tuple[int, int]]:
     except ValueError:
         wanted = ()
     if not _OLDEST <= wanted <= (*_release(NEWEST), 99):
-        raise ValueError(f"{release!r} is no release of Kafka from {'.'.join(map(str, _OLDEST))} to {NEWEST}")
+        raise ValueError(
+            f"{release!r} is no release of Kafka from {'.'.join(map(str, _OLDEST))} to {NEWEST}"
+        )
     spoken: dict[str, tuple[int, int]] = {}
     for api, steps in _HIGHEST.items():
         highest = _last(steps, wanted)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Authentication", "Dial", "ExpiredSession", "Journal", "Request", "TlsFailure", "Violation"]
+__all__ = [
+    "Authentication",
+    "Dial",
+    "ExpiredSession",
+    "Journal",
+    "Request",
+    "TlsFailure",
+    "Violation",
+]
 
 _REMEMBERED: Final = 100_000
 
@@ -119,4 +127,6 @@ class Journal:
         """Fail the tasks that wait in `seen`."""
         for watcher in self._watchers:
             if not watcher.done():
-                watcher.set_exception(RuntimeError("the fake cluster was stopped before the requests came"))
+                watcher.set_exception(
+                    RuntimeError("the fake cluster was stopped before the requests came")
+                )

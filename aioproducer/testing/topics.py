@@ -82,7 +82,9 @@ class Topics:
         """
         topic = self._by_name.get(name)
         if topic is None:
-            raise ValueError(f"the fake cluster has no topic {name!r}; it has {sorted(self._by_name) or 'none'}")
+            raise ValueError(
+                f"the fake cluster has no topic {name!r}; it has {sorted(self._by_name) or 'none'}"
+            )
         return topic
 
     def create(self, name: str, partitions: int, config: Mapping[str, object]) -> Topic:
@@ -110,7 +112,9 @@ class Topics:
         """
         topic = self.existing(name)
         if partitions <= len(topic.partitions):
-            raise ValueError(f"{name!r} has {len(topic.partitions)} of them: the number of partitions only grows")
+            raise ValueError(
+                f"{name!r} has {len(topic.partitions)} of them: the number of partitions only grows"
+            )
         self._extend(topic, partitions)
 
     def delete(self, name: str) -> None:
@@ -135,13 +139,21 @@ class Topics:
         brokers = tuple(self._brokers)
         count = len(brokers)
         for index in range(len(topic.partitions), partitions):
-            replicas = tuple(brokers[(index + step) % count] for step in range(min(count, _REPLICAS)))
-            topic.partitions.append(Partition(index, replicas[0], replicas, _log(topic, verify=self._verify)))
+            replicas = tuple(
+                brokers[(index + step) % count] for step in range(min(count, _REPLICAS))
+            )
+            topic.partitions.append(
+                Partition(index, replicas[0], replicas, _log(topic, verify=self._verify))
+            )
 
 
 def _log(topic: Topic, *, verify: bool) -> PartitionLog:
     timestamps = topic.config.get("message.timestamp.type", "CreateTime")
     if timestamps not in {"CreateTime", "LogAppendTime"}:
-        raise ValueError(f"message.timestamp.type is CreateTime or LogAppendTime, not {timestamps!r}")
+        raise ValueError(
+            f"message.timestamp.type is CreateTime or LogAppendTime, not {timestamps!r}"
+        )
     limit = int(topic.config.get("max.message.bytes", _MAX_MESSAGE_BYTES))
-    return PartitionLog(max_message_bytes=limit, stamps_time=timestamps == "LogAppendTime", verify=verify)
+    return PartitionLog(
+        max_message_bytes=limit, stamps_time=timestamps == "LogAppendTime", verify=verify
+    )

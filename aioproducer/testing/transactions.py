@@ -51,7 +51,10 @@ class State(Enum):
 _NOT_ENDED: Final = frozenset({State.EMPTY, State.ONGOING})
 _PREPARING: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 _COMMITTING: Final = frozenset({State.PREPARE_COMMIT, State.COMPLETE_COMMIT})
-_COMPLETE: Final = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}
+_COMPLETE: Final = {
+    State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
+    State.PREPARE_ABORT: State.COMPLETE_ABORT,
+}
 
 
 class Holder(NamedTuple):
@@ -132,7 +135,10 @@ class Transaction:
         if named is not None and self.epoch not in {_NONE, named.epoch}:
             if named.epoch == self.last_epoch:
                 return
-            raise broker_error("PRODUCER_FENCED", f"epoch {named.epoch} is neither the current one nor the one before")
+            raise broker_error(
+                "PRODUCER_FENCED",
+                f"epoch {named.epoch} is neither the current one nor the one before",
+            )
         self.last_epoch = _NONE if named is None else self.epoch
         self.previous_id, self.epoch = self.producer_id, self.epoch + 1
 
@@ -208,12 +214,17 @@ class Transactions:
         """
         _check_name(transactional_id)
         if not 0 < timeout_ms <= self.max_timeout_ms:
-            raise broker_error("INVALID_TRANSACTION_TIMEOUT", f"a transaction's time-out is up to {self.max_timeout_ms} ms")
+            raise broker_error(
+                "INVALID_TRANSACTION_TIMEOUT",
+                f"a transaction's time-out is up to {self.max_timeout_ms} ms",
+            )
         transaction = self._known.get(transactional_id)
         if transaction is None:
             transaction = self._known[transactional_id] = Transaction(self.ids.take())
         if named is not None and not _may_be(transaction, named):
-            raise broker_error("PRODUCER_FENCED", f"producer id {named.producer_id} has been replaced")
+            raise broker_error(
+                "PRODUCER_FENCED", f"producer id {named.producer_id} has been replaced"
+            )
         if transaction.state in _PREPARING:
             raise broker_error("CONCURRENT_TRANSACTIONS")
         if transaction.state is State.ONGOING:
@@ -223,10 +234,21 @@ class Transactions:
             transaction.rotate(self.ids.take(), was_named=named is not None)
         else:
             transaction.bump(named)
-        transaction.state, transaction.timeout, transaction.started_ms = State.EMPTY, timeout_ms / 1000, _NONE
+        transaction.state, transaction.timeout, transaction.started_ms = (
+            State.EMPTY,
+            timeout_ms / 1000,
+            _NONE,
+        )
         return transaction.holder
 
-    def add(self, transactional_id: str, holder: Holder, touched: Iterable[Touched], *, raises_epoch: bool = False) -> None:
+    def add(
+        self,
+        transactional_id: str,
+        holder: Holder,
+        touched: Iterable[Touched],
+        *,
+        raises_epoch: bool = False,
+    ) -> None:
         """Add partitions or groups to a transaction. The first one begins the transaction.
 
         Raises:
@@ -248,9 +270,13 @@ class Transactions:
             BrokerError: as `add`; TRANSACTION_ABORTABLE, if the transaction does not contain it.
         """
         if touched not in self._of(transactional_id, holder).touched:
-            raise broker_error("TRANSACTION_ABORTABLE", "the partition was not added to the transaction")
+            raise broker_error(
+                "TRANSACTION_ABORTABLE", "the partition was not added to the transaction"
+            )
 
-    def end(self, transactional_id: str, holder: Holder, *, is_commit: bool, raises_epoch: bool) -> Holder:
+    def end(
+        self, transactional_id: str, holder: Holder, *, is_commit: bool, raises_epoch: bool
+    ) -> Holder:
         """Handle EndTxn. Returns the producer id and epoch of the next transaction.
 
         Raises:
@@ -260,10 +286,16 @@ class Transactions:
         is_again = _is_again(transaction, holder, raises_epoch=raises_epoch)
         if transaction.state is State.ONGOING:
             self._end(transaction, is_commit=is_commit, raises_epoch=raises_epoch)
-        elif is_again and (transaction.state in _COMMITTING) is is_commit and transaction.state is not State.EMPTY:
+        elif (
+            is_again
+            and (transaction.state in _COMMITTING) is is_commit
+            and transaction.state is not State.EMPTY
+        ):
             if transaction.state in _PREPARING:
                 raise broker_error("CONCURRENT_TRANSACTIONS")
-        elif raises_epoch and not is_again and not is_commit:  # no record of this transaction reached a broker
+        elif (
+            raises_epoch and not is_again and not is_commit
+        ):  # no record of this transaction reached a broker
             self._end(transaction, is_commit=False, raises_epoch=True)
         else:
             raise broker_error("INVALID_TXN_STATE", f"the transaction is {transaction.state.value}")
@@ -278,7 +310,10 @@ class Transactions:
         """Abort a transaction and fence its producer."""
         raises_epoch = self.version > 1
         if not raises_epoch:
-            transaction.epoch, transaction.last_epoch = min(transaction.epoch + 1, _FENCED_EPOCH), _NONE
+            transaction.epoch, transaction.last_epoch = (
+                min(transaction.epoch + 1, _FENCED_EPOCH),
+                _NONE,
+            )
         self._end(transaction, is_commit=False, raises_epoch=raises_epoch)
 
     def _end(self, transaction: Transaction, *, is_commit: bool, raises_epoch: bool) -> None:
@@ -306,7 +341,11 @@ class Transactions:
         # a deleted topic gets no marker
         if partition is not None:
             partition.log.end_transaction(
-                *holder, is_abort=is_abort, coordinator_epoch=0, leader_epoch=partition.leader_epoch, now_ms=self._now_ms()
+                *holder,
+                is_abort=is_abort,
+                coordinator_epoch=0,
+                leader_epoch=partition.leader_epoch,
+                now_ms=self._now_ms(),
             )
 
     # --- checks of the producer that asks
@@ -314,7 +353,9 @@ class Transactions:
     def _existing(self, transactional_id: str) -> Transaction:
         _check_name(transactional_id)
         if transactional_id not in self._known:
-            raise broker_error("INVALID_PRODUCER_ID_MAPPING", "no producer has this transactional id")
+            raise broker_error(
+                "INVALID_PRODUCER_ID_MAPPING", "no producer has this transactional id"
+            )
         return self._known[transactional_id]
 
     def _of(self, transactional_id: str, holder: Holder) -> Transaction:
@@ -355,7 +396,11 @@ def _names_epoch_before(transaction: Transaction, holder: Holder) -> bool:
     Raises:
         BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
     """
-    has_rotated = transaction.previous_id == holder.producer_id and holder.epoch == _LAST_EPOCH and transaction.epoch == 0
+    has_rotated = (
+        transaction.previous_id == holder.producer_id
+        and holder.epoch == _LAST_EPOCH
+        and transaction.epoch == 0
+    )
     if not has_rotated:
         _check_id(transaction, holder)
     is_same = holder.epoch == transaction.epoch
@@ -378,8 +423,14 @@ def _check_holder(transaction: Transaction, holder: Holder) -> None:
 
 def _check_id(transaction: Transaction, holder: Holder) -> None:
     if transaction.producer_id != holder.producer_id:
-        raise broker_error("INVALID_PRODUCER_ID_MAPPING", f"producer id {holder.producer_id} is not that of the transactional id")
+        raise broker_error(
+            "INVALID_PRODUCER_ID_MAPPING",
+            f"producer id {holder.producer_id} is not that of the transactional id",
+        )
 
 
 def _fenced(transaction: Transaction, holder: Holder) -> Exception:
-    return broker_error("PRODUCER_FENCED", f"epoch {holder.epoch} of producer {holder.producer_id} is not {transaction.epoch}")
+    return broker_error(
+        "PRODUCER_FENCED",
+        f"epoch {holder.epoch} of producer {holder.producer_id} is not {transaction.epoch}",
+    )

@@ -42,7 +42,9 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
 
 
-NAMES: Final[Mapping[ApiKey, str]] = {key: "".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey}
+NAMES: Final[Mapping[ApiKey, str]] = {
+    key: "".join(map(str.capitalize, key.name.split("_"))) for key in ApiKey
+}
 _REQUESTS: Final = {key: SPECS[f"{name}.request"] for key, name in NAMES.items()}
 CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     key: (spec.versions.start, spec.versions.stop - 1) for key, spec in _REQUESTS.items()

@@ -52,6 +52,11 @@ class Source:
     def compile(self, function: str) -> Any:
         """Compile the text and return the function. Tracebacks show its lines."""
         text = "\n".join(self._lines) + "\n"
-        linecache.cache[self._title] = (len(text), None, text.splitlines(keepends=True), self._title)
+        linecache.cache[self._title] = (
+            len(text),
+            None,
+            text.splitlines(keepends=True),
+            self._title,
+        )
         exec(compile(text, self._title, "exec"), self.names)
         return self.names[function]

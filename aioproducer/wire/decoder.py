@@ -39,7 +39,9 @@ _STEPPED_DEPTH: Final = 2
 _FEW: Final = 9
 
 
-def make_decoder(spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool) -> Any:
+def make_decoder(
+    spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool
+) -> Any:
     """Return the function `decode(buffer, offset=0, most=UNLIMITED) -> message`.
 
     With `stepped`, it is a generator function `decode(buffer, offset=0)` that returns the message.
@@ -48,7 +50,9 @@ def make_decoder(spec: MessageSpec, version: int, types: Mapping[str, type[Any]]
 
 
 class _Decoder:
-    def __init__(self, spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool) -> None:
+    def __init__(
+        self, spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool
+    ) -> None:
         self._spec = spec
         self._version = version
         self._types = types
@@ -56,17 +60,33 @@ class _Decoder:
         self._flexible = version >= spec.flexible
         self._array_depth = 0
         title = f"{spec.name} v{version}"
-        names = {"ZERO_ID": ZERO_ID, "StructError": struct.error, "numbers": numbers, "read_uvarint": read_uvarint, "skip_tags": skip_tags}
+        names = {
+            "ZERO_ID": ZERO_ID,
+            "StructError": struct.error,
+            "numbers": numbers,
+            "read_uvarint": read_uvarint,
+            "skip_tags": skip_tags,
+        }
         self._source = Source(f"{title} decode{' in steps' if stepped else ''}", names)
-        names["refused"] = lambda where, size, left: ProtocolError(f"{title}: {where} claims a size of {size} with {left} bytes left")
-        names["ended"] = lambda size: ProtocolError(f"{title}: the message goes on after its {size} bytes")
-        names["crowded"] = lambda where: ProtocolError(f"{title}: {where} has more elements than such a message can have here")
-        names["unreadable"] = lambda error: ProtocolError(f"{title}: text that is not UTF-8: {error.reason}")
+        names["refused"] = lambda where, size, left: ProtocolError(
+            f"{title}: {where} claims a size of {size} with {left} bytes left"
+        )
+        names["ended"] = lambda size: ProtocolError(
+            f"{title}: the message goes on after its {size} bytes"
+        )
+        names["crowded"] = lambda where: ProtocolError(
+            f"{title}: {where} has more elements than such a message can have here"
+        )
+        names["unreadable"] = lambda error: ProtocolError(
+            f"{title}: text that is not UTF-8: {error.reason}"
+        )
         names["surplus"] = lambda size: ProtocolError(f"{title}: {size} bytes follow the message")
 
     def make(self) -> Any:
         source = self._source
-        with source.block(f"def decode(buffer, offset=0{'' if self._stepped else f', most={UNLIMITED}'}):"):
+        with source.block(
+            f"def decode(buffer, offset=0{'' if self._stepped else f', most={UNLIMITED}'}):"
+        ):
             # `bytes` of a bytes object makes no copy
             source.line("data = bytes(buffer)")
             source.line("at, end = offset, len(data)")
@@ -88,7 +108,9 @@ class _Decoder:
         """Add the code that reads the fields. Returns the expression that makes their structure."""
         values: dict[str, str] = {}
         present = [field for field in fields if self._version in field.versions]
-        for is_fixed, run in groupby((field for field in present if field.tag is None), key=lambda field: field.is_fixed):
+        for is_fixed, run in groupby(
+            (field for field in present if field.tag is None), key=lambda field: field.is_fixed
+        ):
             if is_fixed:
                 self._fixed(list(run), values)
             else:
@@ -106,7 +128,9 @@ class _Decoder:
             values[field.name] = self._source.variable()
         codes = "".join(CODES[field.kind] for field in fields)
         unpack = self._source.layout(codes, "unpack_from")
-        self._source.line(f"{', '.join(values[field.name] for field in fields)}, = {unpack}(data, at)")
+        self._source.line(
+            f"{', '.join(values[field.name] for field in fields)}, = {unpack}(data, at)"
+        )
         self._source.line(f"at += {struct.calcsize('>' + codes)}")
 
     def _value(self, field: Field) -> str:
@@ -135,7 +159,9 @@ class _Decoder:
                 source.line("n, at = read_uvarint(data, at - 1)")
             source.line("n -= 1")
         else:
-            source.line(f"n, = {self._source.layout({2: 'h', 4: 'i'}[size], 'unpack_from')}(data, at)")
+            source.line(
+                f"n, = {self._source.layout({2: 'h', 4: 'i'}[size], 'unpack_from')}(data, at)"
+            )
             source.line(f"at += {size}")
 
     @contextmanager
@@ -173,7 +199,9 @@ class _Decoder:
                 if field.kind in {"str", "struct"}:
                     self._elements(field, variable)
                 else:
-                    self._source.line(f"{variable} = numbers({CODES[field.kind]!r}, n).unpack_from(data, at)")
+                    self._source.line(
+                        f"{variable} = numbers({CODES[field.kind]!r}, n).unpack_from(data, at)"
+                    )
                     self._source.line(f"at += n * {smallest}")
 
     @contextmanager
@@ -188,7 +216,9 @@ class _Decoder:
             return
         few = f"few_{CODES[field.kind]}"
         # a compact array stores its count plus one, which is the index in this table
-        source.names[few] = [numbers(CODES[field.kind], max(count - 1, 0)).unpack_from for count in range(_FEW)]
+        source.names[few] = [
+            numbers(CODES[field.kind], max(count - 1, 0)).unpack_from for count in range(_FEW)
+        ]
         source.line("n = data[at]")
         with source.block("if n == 1:"):
             source.line(f"{variable} = ()")
@@ -209,7 +239,9 @@ class _Decoder:
             if not self._stepped:
                 source.line("most -= n")
                 with source.block("if most < 0:"):
-                    source.line(f"raise crowded({field.path.removeprefix(f'{self._spec.name}.')!r})")
+                    source.line(
+                        f"raise crowded({field.path.removeprefix(f'{self._spec.name}.')!r})"
+                    )
             source.line(f"{append} = {variable}.append")
             with source.block("for _ in range(n):"):
                 if field.kind == "str":
@@ -253,7 +285,9 @@ class _Decoder:
             return struct.calcsize(f">{CODES[field.kind]}")
         if field.kind == "str":
             return 1 if self._flexible else 2
-        present = [inner for inner in field.fields if inner.tag is None and self._version in inner.versions]
+        present = [
+            inner for inner in field.fields if inner.tag is None and self._version in inner.versions
+        ]
         return sum(map(self._smallest, present)) + self._flexible
 
     def _smallest(self, field: Field) -> int:

@@ -48,7 +48,9 @@ class _Encoder:
         self._write = "write"
         title = f"{spec.name} v{version}"
         self._source = Source(f"{title} encode", dict(_NAMES))
-        self._source.names["refused"] = lambda error: ValueError(f"{title} cannot hold such a value: {error}")
+        self._source.names["refused"] = lambda error: ValueError(
+            f"{title} cannot hold such a value: {error}"
+        )
 
     def make(self) -> Any:
         source = self._source
@@ -60,14 +62,18 @@ class _Encoder:
                 self._structure(self._spec.fields, "message")
                 with source.block("if small:"):
                     source.line("chunks.append(join(small))")
-            with source.block("except (AttributeError, StructError, TypeError, UnicodeEncodeError) as error:"):
+            with source.block(
+                "except (AttributeError, StructError, TypeError, UnicodeEncodeError) as error:"
+            ):
                 source.line("raise refused(error) from error")
             source.line("return chunks")
         return source.compile("encode")
 
     def _structure(self, fields: Sequence[Field], owner: str) -> None:
         present = [field for field in fields if self._version in field.versions]
-        for is_fixed, run in groupby((field for field in present if field.tag is None), key=lambda field: field.is_fixed):
+        for is_fixed, run in groupby(
+            (field for field in present if field.tag is None), key=lambda field: field.is_fixed
+        ):
             if is_fixed:
                 self._fixed(list(run), owner)
             else:
@@ -123,7 +129,9 @@ class _Encoder:
             source.line(f"{variable} = () if {variable} is None else {variable}")
         self._length(f"len({variable})", 4)
         if field.kind in CODES:
-            source.line(f"{self._write}(numbers({CODES[field.kind]!r}, len({variable})).pack(*{variable}))")
+            source.line(
+                f"{self._write}(numbers({CODES[field.kind]!r}, len({variable})).pack(*{variable}))"
+            )
             return
         element = source.variable()
         with source.block(f"for {element} in {variable}:"):
@@ -142,7 +150,9 @@ class _Encoder:
             self._source.line(f"n = {size} + 1")
             self._varint("n")
         else:
-            self._source.line(f"{self._write}({self._source.layout({2: 'h', 4: 'i'}[width], 'pack')}({size}))")
+            self._source.line(
+                f"{self._write}({self._source.layout({2: 'h', 4: 'i'}[width], 'pack')}({size}))"
+            )
 
     def _varint(self, name: str) -> None:
         self._source.line(f"{self._write}(VARINT[{name}] if {name} < 128 else uvarint({name}))")
@@ -166,7 +176,9 @@ class _Encoder:
                 else:
                     self._value(field, value)
                 source.line(f"{body} = join({body})")
-                source.line(f"{tagged}.append(uvarint({field.tag}) + uvarint(len({body})) + {body})")
+                source.line(
+                    f"{tagged}.append(uvarint({field.tag}) + uvarint(len({body})) + {body})"
+                )
         self._write = outer
         source.line(f"{self._write}(VARINT[len({tagged})])")
         with source.block(f"if {tagged}:"):

@@ -45,7 +45,10 @@ _TLS_ALERT: Final = b"\x15\x03"
 _STRANGERS: Final = (
     (b"HTTP", "an HTTP server answers there"),
     # because the bytes of this client were no TLS handshake
-    (_TLS_ALERT, "the port speaks TLS: set security_protocol=SSL or SASL_SSL, or use the address of a plaintext listener"),
+    (
+        _TLS_ALERT,
+        "the port speaks TLS: set security_protocol=SSL or SASL_SSL, or use the address of a plaintext listener",
+    ),
     (b"\x16\x03", "the other side speaks TLS to a plaintext listener"),
     (b"SSH-", "an SSH server answers there"),
     (b"GET ", "an HTTP client asks here"),
@@ -65,7 +68,9 @@ class RequestHeader(NamedTuple):
     offset: int
 
 
-def encode_request(key: int, version: int, correlation_id: int, client_id: str | None, body: Sequence[Buffer]) -> list[Buffer]:
+def encode_request(
+    key: int, version: int, correlation_id: int, client_id: str | None, body: Sequence[Buffer]
+) -> list[Buffer]:
     """Encode a request's frame. Returns the buffers to write."""
     length, rest = _behind_header(key, version, client_id)
     size = 10 + len(rest)
@@ -78,7 +83,10 @@ def encode_request(key: int, version: int, correlation_id: int, client_id: str |
 def _behind_header(key: int, version: int, client_id: str | None) -> tuple[int, bytes]:
     """Return the length of the client id, and the bytes that end a request's header."""
     name = b"" if client_id is None else client_id.encode()
-    return (-1 if client_id is None else len(name), name + (_NO_TAGS if is_flexible(key, version) else b""))
+    return (
+        -1 if client_id is None else len(name),
+        name + (_NO_TAGS if is_flexible(key, version) else b""),
+    )
 
 
 def decode_request(frame: Buffer) -> RequestHeader:
@@ -91,7 +99,9 @@ def decode_request(frame: Buffer) -> RequestHeader:
         key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
         offset = 10 + max(length, 0)
         if length < -1 or offset > len(frame):
-            raise ProtocolError(f"a request header claims a client id of {length} bytes, and {len(frame) - 10} are left")
+            raise ProtocolError(
+                f"a request header claims a client id of {length} bytes, and {len(frame) - 10} are left"
+            )
         client_id = None if length == -1 else bytes(frame[10:offset]).decode()
         if is_flexible(key, version):
             offset = skip_tags(frame, offset)
@@ -102,7 +112,9 @@ def decode_request(frame: Buffer) -> RequestHeader:
     return RequestHeader(key, version, correlation_id, client_id, offset)
 
 
-def encode_response(key: int, version: int, correlation_id: int, body: Sequence[Buffer]) -> list[Buffer]:
+def encode_response(
+    key: int, version: int, correlation_id: int, body: Sequence[Buffer]
+) -> list[Buffer]:
     """Encode the frame of an answer to a request of that key and version. Returns the buffers to write."""
     tags = _NO_TAGS if _is_tagged_response(key, version) else b""
     size = 4 + len(tags) + sum(map(len, body))
@@ -136,7 +148,9 @@ def correlation_of(frame: Buffer) -> int:
     try:
         correlation_id: int = _read_int32(frame)[0]
     except struct.error as error:
-        raise ProtocolError(f"an answer of {len(frame)} bytes is shorter than its header") from error
+        raise ProtocolError(
+            f"an answer of {len(frame)} bytes is shorter than its header"
+        ) from error
     return correlation_id
 
 
@@ -232,5 +246,10 @@ class FrameReader:
         """Raise the ProtocolError of an invalid size, which is at `at` of the bytes."""
         start = bytes(data[at : at + 4])
         self.found_tls_alert = start.startswith(_TLS_ALERT)
-        cause = next((f": {words}" for prefix, words in _STRANGERS if start.startswith(prefix)), "; is it a Kafka listener?")
-        raise ProtocolError(f"a frame claims {size} bytes, and no more than {self.limit} are taken{cause}")
+        cause = next(
+            (f": {words}" for prefix, words in _STRANGERS if start.startswith(prefix)),
+            "; is it a Kafka listener?",
+        )
+        raise ProtocolError(
+            f"a frame claims {size} bytes, and no more than {self.limit} are taken{cause}"
+        )

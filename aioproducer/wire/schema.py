@@ -38,12 +38,19 @@ class Message:
 
     def _shown(self, name: str) -> str:
         value = getattr(self, name)
-        return f"<{len(value)} secret bytes>" if name in self._secret and value is not None else repr(value)
+        return (
+            f"<{len(value)} secret bytes>"
+            if name in self._secret and value is not None
+            else repr(value)
+        )
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(_comparable(getattr(self, name)) == _comparable(getattr(other, name)) for name in self.__slots__)
+        return all(
+            _comparable(getattr(self, name)) == _comparable(getattr(other, name))
+            for name in self.__slots__
+        )
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # fields may be set
 
@@ -69,7 +76,9 @@ class Codec:
     def __init__(self, name: str, version: int) -> None:
         versions = _spec(name).versions
         if version not in versions:
-            raise ValueError(f"{name} is known in versions {versions.start} to {versions.stop - 1}, not {version}")
+            raise ValueError(
+                f"{name} is known in versions {versions.start} to {versions.stop - 1}, not {version}"
+            )
         self._place = name, version
 
     @property
@@ -162,10 +171,15 @@ def _add_type(path: str, fields: Sequence[Field], types: dict[str, type[Any]]) -
     types[path] = type(path, (Message,), names)
 
 
-def _constructor(path: str, fields: Sequence[Field], types: dict[str, type[Any]]) -> Callable[..., None]:
+def _constructor(
+    path: str, fields: Sequence[Field], types: dict[str, type[Any]]
+) -> Callable[..., None]:
     """Return the `__init__` of the type of a message or structure."""
     owned = [field for field in fields if field.kind == "struct" and not field.is_array]
-    source = Source(f"{path} type", {"ZERO_ID": ZERO_ID, **{f"new_{field.name}": types[field.path] for field in owned}})
+    source = Source(
+        f"{path} type",
+        {"ZERO_ID": ZERO_ID, **{f"new_{field.name}": types[field.path] for field in owned}},
+    )
     arguments = "".join(f", {field.name}={default_source(field)}" for field in fields)
     with source.block(f"def __init__(self{arguments}):"):
         # each message gets structures of its own: a change to a shared default would change all messages

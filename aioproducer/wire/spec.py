@@ -124,7 +124,9 @@ def _field(line: str, path: str) -> Field:
         raise ValueError(f"{line!r} is no field")
     kind = match["kind"].strip("{}") or "struct"
     if (kind == "bytes" and match["tag"]) or (kind in {"bytes", "uuid"} and match["array"]):
-        raise ValueError(f"{line!r} needs what encoder and decoder do not do: no message that we speak has such a field")
+        raise ValueError(
+            f"{line!r} needs what encoder and decoder do not do: no message that we speak has such a field"
+        )
     nullable = _versions(match["null_versions"]) if match["null"] else _NEVER
     return Field(
         name=match["name"],

@@ -54,7 +54,14 @@ ALL = """\
 """
 
 # What most programs set: where, safety, latency against throughput, memory and the two limits of waiting.
-TOUCHED = ("bootstrap_servers", "compression_type", "linger_ms", "max_block_ms", "delivery_timeout_ms", "buffer_memory")
+TOUCHED = (
+    "bootstrap_servers",
+    "compression_type",
+    "linger_ms",
+    "max_block_ms",
+    "delivery_timeout_ms",
+    "buffer_memory",
+)
 
 CONFLICTS = """\
 ## Options that depend on each other
@@ -114,7 +121,13 @@ def page() -> str:
     """The whole page."""
     defaults = ProducerConfig()
     rows = {
-        name: (f"`{name}`", _default(getattr(defaults, name)), one.kind.values, one.doc, _others(name, one))
+        name: (
+            f"`{name}`",
+            _default(getattr(defaults, name)),
+            one.kind.values,
+            one.doc,
+            _others(name, one),
+        )
         for name, one in OPTIONS.items()
     }
     head = ("option", "default", "values", "what it is", "other names")
@@ -140,7 +153,11 @@ def _default(value: object) -> str:
         return "empty"
     if isinstance(value, tuple):
         return f"`{','.join(value)}`"
-    return f"`{value:.0f}`" if isinstance(value, float) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    return (
+        f"`{value:.0f}`"
+        if isinstance(value, float)
+        else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    )
 
 
 def _others(name: str, option: Option) -> str:

@@ -36,12 +36,18 @@ dict of what stands in braces, and `client_id`.
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *map(_group, Group), EVENTS_HEAD, _table(("event", "level", "text"), _events())])
+    return "\n".join(
+        [HEAD, *map(_group, Group), EVENTS_HEAD, _table(("event", "level", "text"), _events())]
+    )
 
 
 def _group(group: Group) -> str:
     tags = "".join(f", `{tag}`" for tag in TAGS[group])
-    rows = [(f"`{row.name}`", f"`{_exported(row)}`", row.kind.value, row.unit, _doc(row)) for row in TABLE.values() if row.group is group]
+    rows = [
+        (f"`{row.name}`", f"`{_exported(row)}`", row.kind.value, row.unit, _doc(row))
+        for row in TABLE.values()
+        if row.group is group
+    ]
     return f"## {group.value}{f' ({tags[2:]})' if tags else ''}\n\n" + _table(
         ("name", "for Prometheus", "kind", "unit", "what it says"), rows
     )
@@ -57,7 +63,10 @@ def _doc(row: Row) -> str:
 
 
 def _events() -> Iterable[tuple[str, ...]]:
-    return ((f"`{name}`", logging.getLevelName(level).lower(), text) for name, (level, text) in EVENTS.items())
+    return (
+        (f"`{name}`", logging.getLevelName(level).lower(), text)
+        for name, (level, text) in EVENTS.items()
+    )
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

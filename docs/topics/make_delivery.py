@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PAGE = pathlib.Path(__file__).with_name("delivery.md")
-BEGIN, END = "<!-- Made by docs/topics/make_delivery.py of aioproducer/core/produce_errors.py: change it there. -->\n", "<!-- end -->\n"
+BEGIN, END = (
+    "<!-- Made by docs/topics/make_delivery.py of aioproducer/core/produce_errors.py: change it there. -->\n",
+    "<!-- end -->\n",
+)
 
 WORDS: Final = {
     Action.COMPLETE: "counts as acknowledged, without an offset",
@@ -51,7 +54,15 @@ def tables() -> str:
     return "\n".join(
         [
             BEGIN,
-            _table(("a produce request ends with", "then its batch", "metadata is fetched", "that attempt"), _of_all(plain)),
+            _table(
+                (
+                    "a produce request ends with",
+                    "then its batch",
+                    "metadata is fetched",
+                    "that attempt",
+                ),
+                _of_all(plain),
+            ),
             "The action after an error about the batch's number (its sequence, epoch or producer id) depends on the batch. Such an answer is certain:\n",
             _table(head, grid),
             END,
@@ -62,7 +73,10 @@ def tables() -> str:
 def _of_all(names: Sequence[str]) -> Iterable[tuple[str, ...]]:
     """Errors that every batch meets alike, those with the same verdict in one row; what fails at once comes last."""
     lost = judge(ConnectionLost(""))
-    yield ("no answer: the connection was lost, or `request_timeout_ms` is over", *_row((lost.action, lost.refresh, UNCERTAIN)))
+    yield (
+        "no answer: the connection was lost, or `request_timeout_ms` is over",
+        *_row((lost.action, lost.refresh, UNCERTAIN)),
+    )
     rows: dict[tuple[Action, bool, str], list[str]] = {}
     for name in names:
         verdict = judge(broker_error(name), records=2, named=1)
@@ -84,12 +98,18 @@ def _of_numbers(name: str) -> list[str]:
     cells = [WORDS[judge(broker_error(name), stands=stands).action] for stands in Standing]
     numbered = [stands for stands in Standing if stands is not Standing.PLAIN]
     others = {judge(broker_error(name), stands=stands).action for stands in numbered}
-    kept = {judge(broker_error(name), stands=stands, transactional=True).action for stands in numbered}
+    kept = {
+        judge(broker_error(name), stands=stands, transactional=True).action for stands in numbered
+    }
     return [*cells, "the same" if kept == others else "fails instead of a new epoch or id"]
 
 
 def _verdicts(name: str) -> list[Verdict]:
-    return [judge(broker_error(name), stands=stands, transactional=kind) for stands in Standing for kind in (False, True)]
+    return [
+        judge(broker_error(name), stands=stands, transactional=kind)
+        for stands in Standing
+        for kind in (False, True)
+    ]
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -99,7 +119,9 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def page(text: str) -> str:
     """The page with the tables as they are now."""
-    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: tables(), text, count=1, flags=re.DOTALL)
+    return re.sub(
+        f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: tables(), text, count=1, flags=re.DOTALL
+    )
 
 
 if __name__ == "__main__":

@@ -24,12 +24,18 @@ DECIDES: Final = {
 def rules() -> str:
     """Return the table of rules as Markdown."""
     lines = ["| rule | `linger_ms` | decides | why |", "|---|---|---|---|"]
-    lines += [f"| {rule.name} | {_lingers(rule)} | {_decides(rule)} | {rule.reason} |" for rule in RULES]
+    lines += [
+        f"| {rule.name} | {_lingers(rule)} | {_decides(rule)} | {rule.reason} |" for rule in RULES
+    ]
     return "\n".join(lines)
 
 
 def _lingers(rule: Rule) -> str:
-    return "any" if len(rule.lingers) == len(Linger) else ", ".join(str(linger) for linger in Linger if linger in rule.lingers)
+    return (
+        "any"
+        if len(rule.lingers) == len(Linger)
+        else ", ".join(str(linger) for linger in Linger if linger in rule.lingers)
+    )
 
 
 def _decides(rule: Rule) -> str:

@@ -12,7 +12,10 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = Path(__file__).with_name("platforms.md")
-BEGIN, END = "<!-- written by: python docs/topics/make_platforms.py -->", "<!-- end of the wheels -->"
+BEGIN, END = (
+    "<!-- written by: python docs/topics/make_platforms.py -->",
+    "<!-- end of the wheels -->",
+)
 
 
 class Platform(NamedTuple):
@@ -40,8 +43,17 @@ PLATFORMS: Final = (
 
 def identifiers(platform: Platform) -> list[str]:
     """Return the wheels that cibuildwheel makes on a platform, in its own order and words."""
-    words = ("--print-build-identifiers", "--platform", platform.system, "--archs", platform.machine, str(ROOT))
-    done = subprocess.run([sys.executable, "-m", "cibuildwheel", *words], capture_output=True, text=True, check=True)
+    words = (
+        "--print-build-identifiers",
+        "--platform",
+        platform.system,
+        "--archs",
+        platform.machine,
+        str(ROOT),
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "cibuildwheel", *words], capture_output=True, text=True, check=True
+    )
     return done.stdout.split()
 
 
@@ -53,7 +65,13 @@ def row(platform: Platform) -> str:
 
 def table() -> str:
     """Return the table of wheels as Markdown."""
-    return "\n".join(["| system | machine | made and tested on | wheels |", "|---|---|---|---|", *map(row, PLATFORMS)])
+    return "\n".join(
+        [
+            "| system | machine | made and tested on | wheels |",
+            "|---|---|---|---|",
+            *map(row, PLATFORMS),
+        ]
+    )
 
 
 def page() -> str:

@@ -20,7 +20,16 @@ WORDS = {
     Course.FATAL: "fatal",
     Course.UNEXPECTED: "fatal",
 }
-ORDER = (Rpc.FIND_COORDINATOR, Rpc.INIT, Rpc.ADD_PARTITIONS, Rpc.ADD_OFFSETS, Rpc.COMMIT_OFFSETS, Rpc.COMMIT, Rpc.ABORT, Rpc.PRODUCE)
+ORDER = (
+    Rpc.FIND_COORDINATOR,
+    Rpc.INIT,
+    Rpc.ADD_PARTITIONS,
+    Rpc.ADD_OFFSETS,
+    Rpc.COMMIT_OFFSETS,
+    Rpc.COMMIT,
+    Rpc.ABORT,
+    Rpc.PRODUCE,
+)
 
 
 def table() -> str:
@@ -40,7 +49,12 @@ def _cell(rpc: Rpc, name: str) -> str:
 def page() -> str:
     """The whole page, its table made anew."""
     text = PAGE.read_text(encoding="utf-8")
-    return re.sub(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}\n\n{table()}\n{END}", text, flags=re.DOTALL)
+    return re.sub(
+        rf"{re.escape(BEGIN)}.*?{re.escape(END)}",
+        lambda _: f"{BEGIN}\n\n{table()}\n{END}",
+        text,
+        flags=re.DOTALL,
+    )
 
 
 if __name__ == "__main__":

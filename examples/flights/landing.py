@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NUMBERS: Final = (
-    *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
+    *(
+        "year",
+        "month",
+        "day",
+        "dep_time",
+        "sched_dep_time",
+        "dep_delay",
+        "arr_time",
+        "sched_arr_time",
+        "arr_delay",
+    ),
     *("flight", "air_time", "distance", "hour", "minute"),
 )
 _SMALL_AND_SHORT_LIVED: Final = {
@@ -70,7 +80,9 @@ class Landing:
         """Aggregate the flights in the Parquet files by carrier and day, and write the aggregates to a topic, exactly once."""
         await self._in_thread(lambda: self._write_back(bootstrap_servers, topic, path))
 
-    async def written_back(self, bootstrap_servers: str, topic: str) -> tuple[int, dict[str, Totals]]:
+    async def written_back(
+        self, bootstrap_servers: str, topic: str
+    ) -> tuple[int, dict[str, Totals]]:
         """Return the number of aggregates in the topic, as a reader of committed records sees it, and their sums per carrier."""
         return await self._in_thread(lambda: self._written_back(bootstrap_servers, topic))
 
@@ -96,7 +108,9 @@ class Landing:
             raise GivenUpError
         from aioproducer.spark import session
 
-        self._spark = session("flights", warehouse=self._folder / "warehouse", extra_conf=_SMALL_AND_SHORT_LIVED)
+        self._spark = session(
+            "flights", warehouse=self._folder / "warehouse", extra_conf=_SMALL_AND_SHORT_LIVED
+        )
 
     def _ingest(self, bootstrap_servers: str, topic: str) -> IngestReport:
         from aioproducer.spark import ingest
@@ -125,8 +139,15 @@ class Landing:
         from pyspark.sql import functions as F
 
         assert self._spark is not None
-        sums = [F.coalesce(F.sum(measure), F.lit(0)) for measure in MEASURES]  # null if all flights of a carrier were cancelled
-        rows: list[Any] = self._spark.read.parquet(path).groupBy("carrier").agg(F.count("event_id"), *sums).collect()
+        sums = [
+            F.coalesce(F.sum(measure), F.lit(0)) for measure in MEASURES
+        ]  # null if all flights of a carrier were cancelled
+        rows: list[Any] = (
+            self._spark.read.parquet(path)
+            .groupBy("carrier")
+            .agg(F.count("event_id"), *sums)
+            .collect()
+        )
         return {carrier: Totals(*counts) for carrier, *counts in rows}
 
     def _write_back(self, bootstrap_servers: str, topic: str, path: str) -> None:
@@ -137,19 +158,35 @@ class Landing:
         assert self._spark is not None
         register(self._spark)
         sums = [F.coalesce(F.sum(measure), F.lit(0)).alias(measure) for measure in MEASURES]
-        by_day = self._spark.read.parquet(path).groupBy("carrier", "year", "month", "day").agg(F.count("event_id").alias("flights"), *sums)
+        by_day = (
+            self._spark.read.parquet(path)
+            .groupBy("carrier", "year", "month", "day")
+            .agg(F.count("event_id").alias("flights"), *sums)
+        )
         rows = by_day.select(F.col("carrier").alias("key"), F.to_json(F.struct("*")).alias("value"))
-        sink = rows.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", bootstrap_servers).option("topic", topic)
+        sink = (
+            rows.write.format("aioproducer")
+            .mode("append")
+            .option("kafka.bootstrap.servers", bootstrap_servers)
+            .option("topic", topic)
+        )
         sink.option("delivery", "exactly_once").option("transactionalId", _WRITE).save()
 
     def _written_back(self, bootstrap_servers: str, topic: str) -> tuple[int, dict[str, Totals]]:
         from pyspark.sql import functions as F
 
         assert self._spark is not None
-        source = self._spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers).option("subscribe", topic)
+        source = (
+            self._spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", bootstrap_servers)
+            .option("subscribe", topic)
+        )
         fields = ", ".join(f"{name} LONG" for name in Totals._fields)
         records = source.option("kafka.isolation.level", "read_committed").load()
-        values = records.select(F.col("key").cast("string"), F.from_json(F.col("value").cast("string"), fields).alias("of"))
+        values = records.select(
+            F.col("key").cast("string"),
+            F.from_json(F.col("value").cast("string"), fields).alias("of"),
+        )
         sums = [F.sum(F.col("of")[name]) for name in Totals._fields]
         rows: list[Any] = values.groupBy("key").agg(F.count("*"), *sums).collect()
         self.aggregates = sum(count for _, count, *_ in rows)
@@ -157,13 +194,21 @@ class Landing:
 
     def _reasons(self, path: str) -> dict[str, int]:
         assert self._spark is not None
-        return {row["reason"]: row["count"] for row in self._spark.read.parquet(path).groupBy("reason").count().collect()}
+        return {
+            row["reason"]: row["count"]
+            for row in self._spark.read.parquet(path).groupBy("reason").count().collect()
+        }
 
 
 def _schema() -> StructType:
     from pyspark.sql.types import IntegerType, StringType, StructType, TimestampType
 
-    schema = StructType().add("event_id", StringType()).add("sent_at", TimestampType()).add("time_hour", TimestampType())
+    schema = (
+        StructType()
+        .add("event_id", StringType())
+        .add("sent_at", TimestampType())
+        .add("time_hour", TimestampType())
+    )
     for name in STRINGS:
         schema = schema.add(name, StringType())
     for name in _NUMBERS:

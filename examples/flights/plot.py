@@ -23,7 +23,14 @@ _WINDOW_SECONDS: Final = 0.5
 _MARKS: Final = (50.0, 90.0, 99.0, 99.9)
 
 
-def draw(path: Path, samples: Sequence[Sample], latencies: array[float], flights: Mapping[str, int], *, title: str) -> None:
+def draw(
+    path: Path,
+    samples: Sequence[Sample],
+    latencies: array[float],
+    flights: Mapping[str, int],
+    *,
+    title: str,
+) -> None:
     """Write the picture as PNG, without a display. Takes a second or two. `flights` are those of each carrier in the topic of aggregates."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -32,7 +39,11 @@ def draw(path: Path, samples: Sequence[Sample], latencies: array[float], flights
     FigureCanvasAgg(figure)
     figure.get_layout_engine().set(h_pad=0.12, w_pad=0.12)
     figure.suptitle(title, x=0.012, ha="left", fontsize=15, fontweight="bold", color=_INK)
-    places = figure.subplot_mosaic([["rates", "rates"], ["latency", "carriers"]], height_ratios=(1.15, 1), width_ratios=(1.7, 1))
+    places = figure.subplot_mosaic(
+        [["rates", "rates"], ["latency", "carriers"]],
+        height_ratios=(1.15, 1),
+        width_ratios=(1.7, 1),
+    )
     _throughput(places["rates"], samples)
     _latency(places["latency"], sorted(latency * 1000 for latency in latencies))
     _carriers(places["carriers"], flights)
@@ -52,12 +63,26 @@ def _throughput(axes: Any, samples: Sequence[Sample]) -> None:
         axes.step(times, rates, where="post", color=colour, linewidth=1.8, label=name)
     times, rates = _steps(samples)
     axes.fill_between(times, rates, step="post", color=_WRITTEN, alpha=0.2, linewidth=0)
-    axes.step(times, rates, where="post", color=_WRITTEN, linewidth=1.8, label="written to Parquet by Spark")
+    axes.step(
+        times,
+        rates,
+        where="post",
+        color=_WRITTEN,
+        linewidth=1.8,
+        label="written to Parquet by Spark",
+    )
     axes.set_xlim(0, samples[-1].at)
     axes.set_ylim(0)
     _written_back(axes, samples)
     axes.set_xlabel("seconds since the start", color=_INK)
-    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=4, labelcolor=_INK, borderaxespad=0.2)
+    axes.legend(
+        frameon=False,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=4,
+        labelcolor=_INK,
+        borderaxespad=0.2,
+    )
 
 
 def _written_back(axes: Any, samples: Sequence[Sample]) -> None:
@@ -67,7 +92,12 @@ def _written_back(axes: Any, samples: Sequence[Sample]) -> None:
         return
     since = next(sample.at for sample in samples if sample.written == samples[-1].written)
     axes.axvspan(
-        since, found_at, color=_BACK, alpha=0.12, linewidth=0, label=f"{samples[-1].aggregates:,} aggregates written back to Kafka"
+        since,
+        found_at,
+        color=_BACK,
+        alpha=0.12,
+        linewidth=0,
+        label=f"{samples[-1].aggregates:,} aggregates written back to Kafka",
     )
 
 
@@ -75,15 +105,24 @@ def _carriers(axes: Any, flights: Mapping[str, int]) -> None:
     """Draw the flights of each carrier, as they are in the topic of aggregates."""
     _plain(axes, "What came back: flights of each carrier", "")
     ordered = sorted(flights.items(), key=lambda each: each[1])
-    bars = axes.barh([carrier for carrier, _ in ordered], [count for _, count in ordered], color=_BACK, alpha=0.75)
-    axes.bar_label(bars, [f"{count:,}" for _, count in ordered], padding=4, fontsize=8.5, color=_INK)
+    bars = axes.barh(
+        [carrier for carrier, _ in ordered],
+        [count for _, count in ordered],
+        color=_BACK,
+        alpha=0.75,
+    )
+    axes.bar_label(
+        bars, [f"{count:,}" for _, count in ordered], padding=4, fontsize=8.5, color=_INK
+    )
     axes.grid(visible=False)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.margins(x=0.18)
 
 
-def _rates(samples: Sequence[Sample], count: Callable[[Sample], int]) -> tuple[list[float], list[float]]:
+def _rates(
+    samples: Sequence[Sample], count: Callable[[Sample], int]
+) -> tuple[list[float], list[float]]:
     times, rates = [0.0], [0.0]
     last = samples[0]
     for sample in samples[1:]:
@@ -122,7 +161,15 @@ def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
         name = f"p{mark:g}" if mark in _MARKS else "max"
         # The curve only rises, so above and left of a point is free; the median's name stands above that of p90.
         side, offset = ("right", (-7, 7)) if place > 0.5 else ("center", (8, 21))
-        axes.plot([place], [value], "o", color=_ACKNOWLEDGED, markersize=6, markeredgecolor="white", zorder=5)
+        axes.plot(
+            [place],
+            [value],
+            "o",
+            color=_ACKNOWLEDGED,
+            markersize=6,
+            markeredgecolor="white",
+            zorder=5,
+        )
         axes.annotate(
             f"{name} {value:,.0f} ms" if value >= 100 else f"{name} {value:.1f} ms",
             (place, value),
@@ -134,7 +181,10 @@ def _latency(axes: Any, milliseconds: Sequence[float]) -> None:
             color=_INK,
         )
     whole = range(int(nines[-1]) + 1)
-    axes.set_xticks([0, _tail(50), *whole[1:]], ["0 %", "50 %", *(f"{100 - 100 / 10**nine:.6g} %" for nine in whole[1:])])
+    axes.set_xticks(
+        [0, _tail(50), *whole[1:]],
+        ["0 %", "50 %", *(f"{100 - 100 / 10**nine:.6g} %" for nine in whole[1:])],
+    )
     axes.set_xlim(0, nines[-1] * 1.01 or 1)
     axes.set_ylim(0, max(milliseconds) * 1.22)
     axes.set_xlabel(f"share of {len(milliseconds):,} records that were faster", color=_INK)

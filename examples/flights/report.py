@@ -90,13 +90,25 @@ class Findings:
         self._check(aggregates.lines())
 
     def _check(self, lines: list[tuple[str, int, int]]) -> None:
-        self.faults += [f"{name}: {found:,}, expected {expected:,}" for name, found, expected in lines if found != expected]
+        self.faults += [
+            f"{name}: {found:,}, expected {expected:,}"
+            for name, found, expected in lines
+            if found != expected
+        ]
 
-    def compare(self, what: str, found: Mapping[str, Any], expected: Mapping[str, Any], place: str = "Parquet") -> None:
+    def compare(
+        self,
+        what: str,
+        found: Mapping[str, Any],
+        expected: Mapping[str, Any],
+        place: str = "Parquet",
+    ) -> None:
         """Note each key on which `place` and the source differ."""
         for key in sorted(found.keys() | expected.keys()):
             if found.get(key) != expected.get(key):
-                self.faults.append(f"{what} {key}: {place} has {found.get(key)}, the source {expected.get(key)}")
+                self.faults.append(
+                    f"{what} {key}: {place} has {found.get(key)}, the source {expected.get(key)}"
+                )
 
     def balance(self) -> Table:
         """Return the table of the records' results."""
@@ -107,9 +119,15 @@ class Findings:
             table.add_column("expected", justify="right", style="dim")
             table.add_column("")
         for lines in zip(*(one.lines() for one in self.rounds), strict=True):
-            cells = [cell for _, found, expected in lines for cell in (f"{found:,}", f"{expected:,}", _mark(found == expected))]
+            cells = [
+                cell
+                for _, found, expected in lines
+                for cell in (f"{found:,}", f"{expected:,}", _mark(found == expected))
+            ]
             table.add_row(lines[0][0], *cells)
-        for name, found, expected in self.written_back.lines() if self.written_back is not None else ():
+        for name, found, expected in (
+            self.written_back.lines() if self.written_back is not None else ()
+        ):
             elsewhere = ("",) * 3 * (len(self.rounds) - 1)
             table.add_row(name, *elsewhere, f"{found:,}", f"{expected:,}", _mark(found == expected))
         return table
@@ -120,13 +138,20 @@ class Findings:
         for name in ("stage", "seconds", "records", "records/s"):
             table.add_column(name, justify="left" if name == "stage" else "right")
         for name, seconds, records in self.stages:
-            table.add_row(name, f"{seconds:.1f}", f"{records:,}" if records else "", f"{records / seconds:,.0f}" if records else "")
+            table.add_row(
+                name,
+                f"{seconds:.1f}",
+                f"{records:,}" if records else "",
+                f"{records / seconds:,.0f}" if records else "",
+            )
         return table
 
     def verdict(self) -> str:
         """Return one line if all figures are equal, otherwise every difference."""
         if self.faults:
-            return "[bold red]It does not balance:[/]\n" + "\n".join(f"  {fault}" for fault in self.faults)
+            return "[bold red]It does not balance:[/]\n" + "\n".join(
+                f"  {fault}" for fault in self.faults
+            )
         rows = sum(one.report.written for one in self.rounds)
         return f"[bold green]It balances:[/] {rows:,} flights, and the sums of {', '.join(MEASURES)} of each carrier, equal the source, in Parquet and in the topic of aggregates."
 
@@ -134,8 +159,13 @@ class Findings:
         """Return the same data for programs."""
         return {
             "rounds": [{name: found for name, found, _ in one.lines()} for one in self.rounds],
-            "written back": {} if self.written_back is None else {name: found for name, found, _ in self.written_back.lines()},
-            "stages": [{"stage": name, "seconds": round(seconds, 3), "records": records} for name, seconds, records in self.stages],
+            "written back": {}
+            if self.written_back is None
+            else {name: found for name, found, _ in self.written_back.lines()},
+            "stages": [
+                {"stage": name, "seconds": round(seconds, 3), "records": records}
+                for name, seconds, records in self.stages
+            ],
             "faults": self.faults,
         }
 

@@ -39,7 +39,9 @@ class Sample(NamedTuple):
 class Bars:
     """Shows the bars: the counts of `account`, `producer` and `landing`, ten times a second."""
 
-    def __init__(self, console: Console, account: Account, landing: Landing, *, records: int, rows: int) -> None:
+    def __init__(
+        self, console: Console, account: Account, landing: Landing, *, records: int, rows: int
+    ) -> None:
         self.samples: list[Sample] = []
         self.producer: Producer[bytes, bytes] | None = None
         self._account = account
@@ -60,7 +62,11 @@ class Bars:
 
     def expect(self, *, records: int, rows: int) -> None:
         """Set new ends of the bars, for more records."""
-        for bar, total in ((self._sent, records), (self._acknowledged, records), (self._rows, rows)):
+        for bar, total in (
+            (self._sent, records),
+            (self._acknowledged, records),
+            (self._rows, rows),
+        ):
             self._progress.update(bar, total=total)
 
     @contextlib.asynccontextmanager
@@ -82,14 +88,29 @@ class Bars:
 
     def _look(self) -> None:
         account, landing = self._account, self._landing
-        now = Sample(perf_counter() - self._started_at, account.sent, account.acknowledged, landing.written, landing.aggregates)
+        now = Sample(
+            perf_counter() - self._started_at,
+            account.sent,
+            account.acknowledged,
+            landing.written,
+            landing.aggregates,
+        )
         self.samples.append(now)
-        for bar, count in ((self._sent, now.sent), (self._acknowledged, now.acknowledged), (self._rows, now.written)):
+        for bar, count in (
+            (self._sent, now.sent),
+            (self._acknowledged, now.acknowledged),
+            (self._rows, now.written),
+        ):
             self._progress.update(bar, completed=count, shown=f"{count:,}")
         if self.producer is not None:
             memory = int(self.producer.config.buffer_memory)
             used = memory - self.producer.buffer_available
-            self._progress.update(self._buffer, total=memory, completed=used, shown=f"{used / _MIB:.1f} of {memory / _MIB:.0f} MiB")
+            self._progress.update(
+                self._buffer,
+                total=memory,
+                completed=used,
+                shown=f"{used / _MIB:.1f} of {memory / _MIB:.0f} MiB",
+            )
 
 
 @contextlib.contextmanager

@@ -24,7 +24,9 @@ class Account:
     acknowledged: int = 0
     failed: int = 0
     first_failure: DeliveryError | None = None
-    latencies: array[float] = field(default_factory=lambda: array("d"))  # seconds from before send to acknowledgement
+    latencies: array[float] = field(
+        default_factory=lambda: array("d")
+    )  # seconds from before send to acknowledgement
 
     def ended(self, sent_at: float, delivery: Delivery) -> None:
         """Note the result of one delivery."""
@@ -41,7 +43,9 @@ class Account:
         return f"{self.sent:,} sent, {self.acknowledged:,} acknowledged, {self.failed:,} failed, {pending:,} unknown"
 
 
-async def send_all(producer: Producer, topic: str, records: AsyncIterator[Outgoing], account: Account) -> None:
+async def send_all(
+    producer: Producer, topic: str, records: AsyncIterator[Outgoing], account: Account
+) -> None:
     """Send every record and wait until each was acknowledged.
 
     Raises:
@@ -49,7 +53,9 @@ async def send_all(producer: Producer, topic: str, records: AsyncIterator[Outgoi
     """
     async for record in records:
         sent_at = perf_counter()
-        delivery = await producer.send(topic, record.value, record.key, timestamp_ms=record.timestamp_ms)
+        delivery = await producer.send(
+            topic, record.value, record.key, timestamp_ms=record.timestamp_ms
+        )
         account.sent += 1
         delivery.add_done_callback(partial(account.ended, sent_at))
     await producer.flush()

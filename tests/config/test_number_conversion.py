@@ -39,7 +39,15 @@ class Broken:
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(7, 7), (Odd(7), 7), (enum.IntEnum("Seven", {"A": 7}).A, 7), (Indexed(), 7), (np.int64(7), 7), (np.uint8(7), 7), (np.array(7), 7)],
+    [
+        (7, 7),
+        (Odd(7), 7),
+        (enum.IntEnum("Seven", {"A": 7}).A, 7),
+        (Indexed(), 7),
+        (np.int64(7), 7),
+        (np.uint8(7), 7),
+        (np.array(7), 7),
+    ],
     ids=repr,
 )
 def test_an_integer_of_any_type(value: Any, number: int) -> None:
@@ -74,12 +82,18 @@ def test_what_is_no_integer(value: Any) -> None:
     assert exact_int(value) is None
 
 
-@pytest.mark.parametrize("value", [1, 1.5, np.int64(1), np.float64(1), np.float32(1), Decimal("1.5"), Fraction(1, 2)], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [1, 1.5, np.int64(1), np.float64(1), np.float32(1), Decimal("1.5"), Fraction(1, 2)],
+    ids=repr,
+)
 def test_a_number_where_a_float_is_taken(value: Any) -> None:
     assert is_number(value)
 
 
-@pytest.mark.parametrize("value", [True, np.True_, 1j, np.complex128(1), "1", None, np.array([1.0])], ids=repr)
+@pytest.mark.parametrize(
+    "value", [True, np.True_, 1j, np.complex128(1), "1", None, np.array([1.0])], ids=repr
+)
 def test_what_is_no_number(value: Any) -> None:
     assert not is_number(value)
 

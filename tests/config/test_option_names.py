@@ -21,7 +21,9 @@ from aioproducer.serializers import string_serializer
 
 def made(**options: Any) -> ProducerConfig:
     """A config of dotted names, written here with underscores in place of dots."""
-    return ProducerConfig.from_mapping({name.replace("_", "."): value for name, value in options.items()})
+    return ProducerConfig.from_mapping(
+        {name.replace("_", "."): value for name, value in options.items()}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,11 @@ def librdkafkas(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str
     file = libc.fopen(str(page).encode(), b"w")
     rdkafka.rd_kafka_conf_properties_show(file)
     libc.fclose(file)
-    rows = [[cell.strip() for cell in line.split("|")] for line in page.read_text().splitlines() if line.count("|") >= 4]
+    rows = [
+        [cell.strip() for cell in line.split("|")]
+        for line in page.read_text().splitlines()
+        if line.count("|") >= 4
+    ]
     found = [(row[0], row[1], row[2], row[3]) for row in rows if row[1] in {"P", "C", "*"}]
     assert len(found) > 180
     return found
@@ -67,15 +73,28 @@ def test_librdkafkas_defaults_are_taken(librdkafkas: list[tuple[str, str, str, s
     """
     names = {name: field for field, option in OPTIONS.items() for name in option.aliases}
     defaults = {
-        name: default for name, _, _, default in librdkafkas if name in names and default not in {"", "inherit", "GSSAPI", "kafkaclient"}
+        name: default
+        for name, _, _, default in librdkafkas
+        if name in names and default not in {"", "inherit", "GSSAPI", "kafkaclient"}
     }
     assert len(defaults) > 10
     for name, default in defaults.items():
-        written = {name: default, "enable.idempotence": "false"}  # its own default, with which as many requests are in flight as it likes
+        written = {
+            name: default,
+            "enable.idempotence": "false",
+        }  # its own default, with which as many requests are in flight as it likes
         assert getattr(ProducerConfig.from_mapping(written), names[name]) is not None
 
 
-@pytest.mark.parametrize("name", ["group.id", "ssl.engine.factory.class", "sasl.oauthbearer.assertion.claim.aud", "batch.num.messages"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "group.id",
+        "ssl.engine.factory.class",
+        "sasl.oauthbearer.assertion.claim.aud",
+        "batch.num.messages",
+    ],
+)
 def test_what_is_not_here_is_unknown(name: str) -> None:
     """By its dotted name, and as an argument. docs/topics/porting.md says what else there is."""
     with pytest.raises(ConfigError, match=f"^unknown option '{name}'"):
@@ -96,7 +115,10 @@ PACKAGE = "org.apache.kafka.common.security.oauthbearer."
         ("sasl.oauthbearer.jwt.retriever.class", f"{PACKAGE}ClientCredentialsJwtRetriever"),
         ("sasl.oauthbearer.jwt.validator.class", f"{PACKAGE}ClientJwtValidator"),
         ("sasl.login.callback.handler.class", f"{PACKAGE}secured.OAuthBearerLoginCallbackHandler"),
-        ("sasl.client.callback.handler.class", "software.amazon.msk.auth.iam.IAMClientCallbackHandler"),
+        (
+            "sasl.client.callback.handler.class",
+            "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        ),
         ("loop", None),
         ("api_version", "auto"),
     ],
@@ -110,7 +132,11 @@ def test_what_says_what_is_so_in_any_case(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("unknown", "near"),
-    [("linger.msec", "linger.ms"), ("bootstrap.server", "bootstrap.servers"), ("queue.bufering.max.kbytes", "queue.buffering.max.kbytes")],
+    [
+        ("linger.msec", "linger.ms"),
+        ("bootstrap.server", "bootstrap.servers"),
+        ("queue.bufering.max.kbytes", "queue.buffering.max.kbytes"),
+    ],
 )
 def test_an_unknown_name_names_the_nearest(unknown: str, near: str) -> None:
     """The error names the nearest option as it is written there."""
@@ -237,7 +263,9 @@ def test_the_names_of_expandable_batches() -> None:
         ProducerConfig.from_mapping({"batch.initial.size": "4096"})
 
 
-@pytest.mark.parametrize("name", ["metadata.max.idle.ms", "metadata.evict.ms", "metadata_max_idle_ms"])
+@pytest.mark.parametrize(
+    "name", ["metadata.max.idle.ms", "metadata.evict.ms", "metadata_max_idle_ms"]
+)
 def test_a_name_that_a_proposal_had_is_accepted(name: str) -> None:
     """KIP-526 was discussed with one name and built with another. A mapping with both names is an error."""
     assert ProducerConfig.from_mapping({name: "60000"}).metadata_max_idle_ms == 60_000
@@ -253,13 +281,23 @@ def test_librdkafkas_one_level_is_the_codecs(codec: str) -> None:
     """The level is the chosen codec's, with options in either order. -1 is each codec's own level."""
     field = f"compression_{codec}_level"
     assert getattr(made(compression_level=5, compression_type=codec), field) == 5
-    assert getattr(made(compression_codec=Compression[codec.upper()], compression_level="5"), field) == 5
-    assert getattr(made(compression_type=codec, compression_level=-1), field) == getattr(ProducerConfig(), field)
+    assert (
+        getattr(made(compression_codec=Compression[codec.upper()], compression_level="5"), field)
+        == 5
+    )
+    assert getattr(made(compression_type=codec, compression_level=-1), field) == getattr(
+        ProducerConfig(), field
+    )
 
 
-@pytest.mark.parametrize("options", [{}, {"compression_type": "snappy"}, {"compression_type": "none"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"compression_type": "snappy"}, {"compression_type": "none"}], ids=str
+)
 def test_a_level_without_a_codec_that_has_levels(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"compression.level=5: compression \w+ has no levels; leave it out, or choose gzip, lz4, zstd"):
+    with pytest.raises(
+        ConfigError,
+        match=r"compression.level=5: compression \w+ has no levels; leave it out, or choose gzip, lz4, zstd",
+    ):
         made(compression_level=5, **options)
     assert made(compression_level=-1, **options).compression_zstd_level == 3
 
@@ -268,7 +306,8 @@ def test_a_level_without_a_codec_that_has_levels(options: dict[str, Any]) -> Non
 def test_a_partitioner_that_is_not_here(word: str) -> None:
     """Its keys would go elsewhere than before: that must not pass in silence."""
     with pytest.raises(
-        ConfigError, match=f"partitioner='{word}': of librdkafka's only murmur2_random is here. Give a function that chooses as it did"
+        ConfigError,
+        match=f"partitioner='{word}': of librdkafka's only murmur2_random is here. Give a function that chooses as it did",
     ):
         made(partitioner=word)
 
@@ -276,7 +315,9 @@ def test_a_partitioner_that_is_not_here(word: str) -> None:
 @pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "partitioner.class"])
 def test_a_class_that_is_not_here(name: str) -> None:
     """A class of Java's that has no counterpart here is refused."""
-    with pytest.raises(ConfigError, match=f"{name.partition('.')[0]}.* must be callable, not 'com.example.Mine'"):
+    with pytest.raises(
+        ConfigError, match=f"{name.partition('.')[0]}.* must be callable, not 'com.example.Mine'"
+    ):
         ProducerConfig.from_mapping({name: "com.example.Mine"})
 
 
@@ -284,8 +325,14 @@ def test_a_class_that_is_not_here(name: str) -> None:
     ("mapping", "text"),
     [
         ({"linger.ms": "soon"}, "linger_ms='soon': it is a number, or a timedelta, or 'auto'"),
-        ({"queue.buffering.max.kbytes": "many"}, "queue.buffering.max.kbytes='many': it is a whole number"),
-        ({"queue.buffering.max.kbytes": None}, "queue.buffering.max.kbytes=None: it is a whole number"),
+        (
+            {"queue.buffering.max.kbytes": "many"},
+            "queue.buffering.max.kbytes='many': it is a whole number",
+        ),
+        (
+            {"queue.buffering.max.kbytes": None},
+            "queue.buffering.max.kbytes=None: it is a whole number",
+        ),
         ({"queue.buffering.max.kbytes": 0}, "buffer_memory=0: it is at least 1"),
         ({"message.timeout.ms": 0}, "delivery_timeout_ms=0 is below"),
         ({"acks": "2"}, "acks='2': it is 'all', 1 or 0"),
@@ -300,13 +347,20 @@ def test_a_value_that_cannot_be(mapping: dict[str, Any], text: str) -> None:
 
 def test_javas_round_robin() -> None:
     """The one partitioner class of Java's that has a twin here; each producer makes its own."""
-    config = ProducerConfig.from_mapping({"partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"})
+    config = ProducerConfig.from_mapping(
+        {"partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"}
+    )
     assert config.partitioner is RoundRobinPartitioner
 
 
 def test_the_mapping_is_left_as_it_was() -> None:
     """It is the caller's."""
-    mapping = {"compression.type": "zstd", "compression.level": 3, "partitioner": "murmur2_random", "queue.buffering.max.kbytes": "64"}
+    mapping = {
+        "compression.type": "zstd",
+        "compression.level": 3,
+        "partitioner": "murmur2_random",
+        "queue.buffering.max.kbytes": "64",
+    }
     before = dict(mapping)
     ProducerConfig.from_mapping(mapping)
     assert mapping == before
@@ -326,14 +380,20 @@ def test_names_of_circuit_breakers() -> None:
         producer_circuit_breaker_another="b",
     )
     assert read.circuit_breaker_class == "failure_rate"
-    assert (read.circuit_breaker_trigger_message_count, read.circuit_breaker_trigger_failure_perc) == (7, 30)
+    assert (
+        read.circuit_breaker_trigger_message_count,
+        read.circuit_breaker_trigger_failure_perc,
+    ) == (7, 30)
     assert read.circuit_breaker_mute_retry_interval_ms == 500
     assert read.circuit_breaker_options == {"my.own": "a", "another": "b"}
 
 
 def test_an_option_of_circuit_breakers_by_two_names() -> None:
     """One of them is meant."""
-    two = {"producer.circuit.breaker.mute.retry.interval": 1, "circuit_breaker_mute_retry_interval_ms": 2}
+    two = {
+        "producer.circuit.breaker.mute.retry.interval": 1,
+        "circuit_breaker_mute_retry_interval_ms": 2,
+    }
     with pytest.raises(ConfigError, match="are both circuit_breaker_mute_retry_interval_ms"):
         ProducerConfig.from_mapping(two)
 
@@ -341,7 +401,11 @@ def test_an_option_of_circuit_breakers_by_two_names() -> None:
 # Tests that options are read from environment variables, and what becomes of variables that are none.
 
 
-SASL = {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_MECHANISM": "PLAIN", "KAFKA_SASL_USERNAME": "shop"}
+SASL = {
+    "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+    "KAFKA_SASL_MECHANISM": "PLAIN",
+    "KAFKA_SASL_USERNAME": "shop",
+}
 
 
 def read(environ: dict[str, str], prefix: str = "KAFKA_") -> ProducerConfig:
@@ -370,7 +434,12 @@ def test_each_name_of_an_option(variable: str, option: str, value: str) -> None:
 def test_units_are_those_of_the_name() -> None:
     """librdkafka counts its buffer in KiB."""
     assert read({"KAFKA_QUEUE_BUFFERING_MAX_KBYTES": "1000"}).buffer_memory == 1_024_000
-    assert read({"KAFKA_COMPRESSION_TYPE": "gzip", "KAFKA_COMPRESSION_LEVEL": "9"}).compression_gzip_level == 9
+    assert (
+        read(
+            {"KAFKA_COMPRESSION_TYPE": "gzip", "KAFKA_COMPRESSION_LEVEL": "9"}
+        ).compression_gzip_level
+        == 9
+    )
 
 
 def test_every_option_has_a_variable() -> None:
@@ -383,14 +452,23 @@ def test_names_of_other_programs_are_left_out(caplog: pytest.LogCaptureFixture) 
     """One line names them all, and shows no value. Without such names there is no line."""
     caplog.set_level(logging.INFO)
     assert (
-        read({"KAFKA_HEAP_OPTS": "canary", "KAFKA_GROUP_ID": "canary", "KAFKA_LINGR_MS": "canary", "KAFKAESQUE": "canary"})
+        read(
+            {
+                "KAFKA_HEAP_OPTS": "canary",
+                "KAFKA_GROUP_ID": "canary",
+                "KAFKA_LINGR_MS": "canary",
+                "KAFKAESQUE": "canary",
+            }
+        )
         == ProducerConfig()
     )
     assert [record.getMessage() for record in caplog.records] == [
         "No option of a producer, and left out: KAFKA_GROUP_ID, KAFKA_HEAP_OPTS, KAFKA_LINGR_MS"
     ]
     caplog.clear()
-    assert read({"KAFKA_ACKS": "1", "AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}).acks == 1
+    assert (
+        read({"KAFKA_ACKS": "1", "AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": "0"}).acks == 1
+    )
     assert caplog.records == []
 
 

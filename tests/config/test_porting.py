@@ -69,7 +69,9 @@ async def test_a_ported_program_writes_the_same() -> None:
 
 REFUSED = {"max_batch_size": "did you mean 'batch_size'"}
 PARAMETERS = {
-    name: parameter for name, parameter in inspect.signature(aiokafka.AIOKafkaProducer.__init__).parameters.items() if name != "self"
+    name: parameter
+    for name, parameter in inspect.signature(aiokafka.AIOKafkaProducer.__init__).parameters.items()
+    if name != "self"
 }
 
 
@@ -81,15 +83,22 @@ def test_an_argument_of_aiokafkas_at_its_own_default(name: str) -> None:
         with pytest.raises(aioproducer.ConfigError, match=REFUSED[name]):
             aioproducer.Producer(**{name: default})
         return
-    for make in (aioproducer.Producer, lambda **options: aioproducer.Producer(ProducerConfig.from_mapping(options))):
+    for make in (
+        aioproducer.Producer,
+        lambda **options: aioproducer.Producer(ProducerConfig.from_mapping(options)),
+    ):
         config = make(**{name: default}).config
         plain = ProducerConfig(client_id=config.client_id)
         # aiokafka's own choices, which are honoured
-        expected = {"request_timeout_ms": {name: 40_000}, "enable_idempotence": {name: False}}.get(name, {})
+        expected = {"request_timeout_ms": {name: 40_000}, "enable_idempotence": {name: False}}.get(
+            name, {}
+        )
         assert config == dataclasses.replace(plain, **expected)
 
 
-@pytest.mark.parametrize("options", [{"loop": None}, {"api_version": "auto"}, {"api_version": None}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"loop": None}, {"api_version": "auto"}, {"api_version": None}], ids=str
+)
 def test_what_older_programs_for_aiokafka_give(options: dict[str, Any]) -> None:
     """Frameworks hand on each argument of their own, at the default that aiokafka had."""
     plain = ProducerConfig(client_id="mine")
@@ -99,7 +108,9 @@ def test_what_older_programs_for_aiokafka_give(options: dict[str, Any]) -> None:
 
 def test_all_arguments_of_aiokafkas_at_their_defaults() -> None:
     """A program may fill every argument from its own settings, as some do."""
-    options = {name: parameter.default for name, parameter in PARAMETERS.items() if name not in REFUSED}
+    options = {
+        name: parameter.default for name, parameter in PARAMETERS.items() if name not in REFUSED
+    }
     config = aioproducer.Producer(**options).config
     assert config.bootstrap_servers == ("localhost:9092",)
     assert config.acks is aioproducer.Acks.ALL
@@ -111,11 +122,17 @@ def test_all_arguments_of_aiokafkas_at_their_defaults() -> None:
 def test_no_security(written: str) -> None:
     """It is accepted by the names of librdkafka and Java, and of aiokafka."""
     assert ProducerConfig.from_mapping({"security.protocol": written}) == ProducerConfig()
-    assert aioproducer.Producer(security_protocol=written, client_id="mine").config == ProducerConfig(client_id="mine")
+    assert aioproducer.Producer(
+        security_protocol=written, client_id="mine"
+    ).config == ProducerConfig(client_id="mine")
 
 
 # kafka-python's arguments for security at its own defaults.
-KAFKA_PYTHONS = {name: default for name, default in KafkaProducer.DEFAULT_CONFIG.items() if name.startswith(("security_", "ssl_", "sasl_"))}
+KAFKA_PYTHONS = {
+    name: default
+    for name, default in KafkaProducer.DEFAULT_CONFIG.items()
+    if name.startswith(("security_", "ssl_", "sasl_"))
+}
 
 
 def test_arguments_of_kafka_pythons_at_their_defaults() -> None:
@@ -141,7 +158,12 @@ PORTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
             "sasl_plain_password": "canary-alice",
             "ssl_context": CONTEXT,
         },
-        {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "ssl_context": CONTEXT, **USER},
+        {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "PLAIN",
+            "ssl_context": CONTEXT,
+            **USER,
+        },
     ),
     (
         {
@@ -200,8 +222,14 @@ PORTED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("theirs", "ours"), PORTED, ids=["aiokafka", "aiokafka-kerberos", "librdkafka-kerberos", "kafka-python"])
-def test_arguments_about_security_of_other_clients(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    PORTED,
+    ids=["aiokafka", "aiokafka-kerberos", "librdkafka-kerberos", "kafka-python"],
+)
+def test_arguments_about_security_of_other_clients(
+    theirs: dict[str, Any], ours: dict[str, Any]
+) -> None:
     """They are taken by their names, as arguments and in a mapping."""
     expected = ProducerConfig(client_id="mine", **ours)
     if not any("." in name for name in theirs):
@@ -209,7 +237,10 @@ def test_arguments_about_security_of_other_clients(theirs: dict[str, Any], ours:
     assert ProducerConfig.from_mapping({"client.id": "mine", **theirs}) == expected
 
 
-@pytest.mark.parametrize("partitioner", [aiokafka.partitioner.DefaultPartitioner, aiokafka.partitioner.DefaultPartitioner()])
+@pytest.mark.parametrize(
+    "partitioner",
+    [aiokafka.partitioner.DefaultPartitioner, aiokafka.partitioner.DefaultPartitioner()],
+)
 def test_the_default_partitioner_of_another_client(partitioner: Any) -> None:
     """It hashes keys as Kafka's own does."""
     assert ProducerConfig(partitioner=partitioner).partitioner is None
@@ -243,12 +274,18 @@ async def publish(servers):
 async def test_a_ported_transaction_writes_the_same() -> None:
     """aiokafka's calls are ours, by the same names: the same is visible."""
     logs = []
-    for program in (TRANSFER, ported(TRANSFER).replace("from aiokafka import", "from aioproducer import")):
+    for program in (
+        TRANSFER,
+        ported(TRANSFER).replace("from aiokafka import", "from aioproducer import"),
+    ):
         names: dict[str, Any] = {"print": lambda *_: None}
         exec(program, names)  # our own
         async with FakeCluster() as cluster:
             cluster.create_topic("orders", partitions=3)
             await names["publish"](cluster.bootstrap_servers)
-            visible = [cluster.values("orders", partition, isolation="read_committed") for partition in range(3)]
+            visible = [
+                cluster.values("orders", partition, isolation="read_committed")
+                for partition in range(3)
+            ]
             logs.append((visible, cluster.committed("group")))
     assert logs[0] == logs[1] == ([[b"debit"], [b"credit"], [b"last"]], {("orders", 0): 3})

@@ -29,9 +29,15 @@ if TYPE_CHECKING:
 
 
 RANGES = [
-    (name, option.kind.low, option.kind.high, not name.endswith("_ms")) for name, option in OPTIONS.items() if option.kind.low is not None
+    (name, option.kind.low, option.kind.high, not name.endswith("_ms"))
+    for name, option in OPTIONS.items()
+    if option.kind.low is not None
 ]
-BEARER = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token": "canary-token"}
+BEARER = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_oauthbearer_token": "canary-token",
+}
 ENDPOINT = {
     "security_protocol": "SASL_SSL",
     "sasl_mechanism": "OAUTHBEARER",
@@ -41,11 +47,22 @@ ENDPOINT = {
 # The beginnings of options, and what they are used with.
 BESIDE = {
     "sasl_login_": BEARER,
-    "sasl_oauthbearer_assertion_": {**ENDPOINT, "sasl_oauthbearer_assertion_private_key_file": "client.pem"},
-    "sasl_oauthbearer_header_": {**ENDPOINT, "sasl_oauthbearer_client_credentials_client_secret": "canary-secret"},
+    "sasl_oauthbearer_assertion_": {
+        **ENDPOINT,
+        "sasl_oauthbearer_assertion_private_key_file": "client.pem",
+    },
+    "sasl_oauthbearer_header_": {
+        **ENDPOINT,
+        "sasl_oauthbearer_client_credentials_client_secret": "canary-secret",
+    },
 }
 # What a delegation token is used with.
-TOKEN = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "token", "sasl_password": "canary-hmac"}
+TOKEN = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "token",
+    "sasl_password": "canary-hmac",
+}
 NUMBERS = [name for name, *_ in RANGES]
 NOTHING = {
     "compression_gzip_level": -1,
@@ -113,7 +130,9 @@ def test_a_linger_that_cannot_be(written: Any, said: str) -> None:
 def test_an_address_that_is_named_twice(caplog: pytest.LogCaptureFixture) -> None:
     """The producer dials the address once and warns, as the user most likely meant another one."""
     assert config(bootstrap_servers="a:1,a:1,b:2").bootstrap_servers == ("a:1", "b:2")
-    assert [record.getMessage() for record in caplog.records] == ["bootstrap_servers has an address twice: it is used once"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "bootstrap_servers has an address twice: it is used once"
+    ]
 
 
 @pytest.mark.parametrize("given", [":9092", "a:", "a:0", "a:65536", "a:-1", "a:x", "a:９"])
@@ -142,7 +161,15 @@ def test_addresses_of_another_kind(given: Any) -> None:
 
 @pytest.mark.parametrize(
     ("given", "acks"),
-    [("all", Acks.ALL), ("ALL", Acks.ALL), (-1, Acks.ALL), ("-1", Acks.ALL), (1, Acks.LEADER), (" 1 ", Acks.LEADER), (0, Acks.NONE)]
+    [
+        ("all", Acks.ALL),
+        ("ALL", Acks.ALL),
+        (-1, Acks.ALL),
+        ("-1", Acks.ALL),
+        (1, Acks.LEADER),
+        (" 1 ", Acks.LEADER),
+        (0, Acks.NONE),
+    ]
     + [(acks, acks) for acks in Acks],
 )
 def test_acks(given: Any, acks: Acks) -> None:
@@ -189,7 +216,9 @@ def test_no_client_id(given: Any) -> None:
     assert config(client_id=given).client_id == ""
 
 
-@pytest.mark.parametrize("given", [b"bytes", 1, "ü" * 16_384, "\ud800"], ids=lambda given: repr(given)[:10])
+@pytest.mark.parametrize(
+    "given", [b"bytes", 1, "ü" * 16_384, "\ud800"], ids=lambda given: repr(given)[:10]
+)
 def test_what_is_no_client_id(given: Any) -> None:
     """Said at once; else every request would fail."""
     with pytest.raises(ConfigError, match="client_id"):
@@ -208,7 +237,11 @@ def test_numbers_may_be_text(name: str) -> None:
     assert isinstance(made, (int, float))
 
 
-@pytest.mark.parametrize("given", ["", "x", None, True, "nan", float("nan"), float("inf"), "inf", [], b"1", "1 000"], ids=repr)
+@pytest.mark.parametrize(
+    "given",
+    ["", "x", None, True, "nan", float("nan"), float("inf"), "inf", [], b"1", "1 000"],
+    ids=repr,
+)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_what_is_no_number(name: str, given: Any) -> None:
     """The option and the value are in the text."""
@@ -234,13 +267,21 @@ def test_the_lowest_value(name: str, low: int) -> None:
     if name != "delivery_timeout_ms":
         others = {"batch_size": 1, "buffer_memory": 62} if name == "buffer_memory" else {}
         others = others or beside(name)
-        assert getattr(config(**{name: low, **others, **({name: 62} if name == "buffer_memory" else {})}), name) >= low
+        assert (
+            getattr(
+                config(**{name: low, **others, **({name: 62} if name == "buffer_memory" else {})}),
+                name,
+            )
+            >= low
+        )
     below = low - 3 if name in NOTHING else low - 1
     with pytest.raises(ConfigError, match=f"{name}={below}: it is at least {low}"):
         config(**{name: below})
 
 
-@pytest.mark.parametrize(("name", "high"), [(name, high) for name, _, high, _ in RANGES if high is not None])
+@pytest.mark.parametrize(
+    ("name", "high"), [(name, high) for name, _, high, _ in RANGES if high is not None]
+)
 def test_the_highest_value(name: str, high: int) -> None:
     """The highest value is the highest of Kafka's 32-bit fields, or of a codec's levels."""
     room = {"buffer_memory": 2**33, "delivery_timeout_ms": 2**33, name: high, **beside(name)}
@@ -254,7 +295,9 @@ def test_values_that_mean_none(name: str, held: int) -> None:
     """Java says -1 where librdkafka says 0; a batch of no bytes holds one record all the same."""
     assert getattr(config(**{name: held}), name) == held
     if name == "compression_gzip_level":
-        with pytest.raises(ConfigError, match="compression_gzip_level=0: it is at least 1 and at most 9, or -1"):
+        with pytest.raises(
+            ConfigError, match="compression_gzip_level=0: it is at least 1 and at most 9, or -1"
+        ):
             config(**{name: 0})
     else:
         assert getattr(config(**{name: "0"}), name) == held
@@ -312,11 +355,15 @@ def test_a_request_time_that_kafka_cannot_be_told() -> None:
     ],
     ids=str,
 )
-def test_idempotence_is_on_unless_something_was_set_against_it(options: dict[str, Any], *, is_idempotent: bool) -> None:
+def test_idempotence_is_on_unless_something_was_set_against_it(
+    options: dict[str, Any], *, is_idempotent: bool
+) -> None:
     """CFG-07; what the user wrote stays as written."""
     made = config(**options)
     assert made.is_idempotent is is_idempotent
-    assert made.enable_idempotence is {"true": True}.get(options.get("enable_idempotence"), options.get("enable_idempotence"))
+    assert made.enable_idempotence is {"true": True}.get(
+        options.get("enable_idempotence"), options.get("enable_idempotence")
+    )
 
 
 @pytest.mark.parametrize("given", ["", b"t", 5])
@@ -332,16 +379,28 @@ def test_what_is_no_transactional_id(given: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"delivery_timeout_ms": 30_000, "linger_ms": 1}, "delivery_timeout_ms=30000 is below linger_ms [+] request_timeout_ms = 30001"),
+        (
+            {"delivery_timeout_ms": 30_000, "linger_ms": 1},
+            "delivery_timeout_ms=30000 is below linger_ms [+] request_timeout_ms = 30001",
+        ),
         ({"delivery_timeout_ms": 29_999}, "is below"),
         ({"buffer_memory": 16_384}, "buffer_memory=16384 holds no batch of batch_size=16384"),
         ({"buffer_memory": 100, "batch_size": 40}, "holds no batch"),
-        ({"enable_idempotence": True, "acks": 1}, "enable_idempotence needs acks=all, .* and acks=1"),
+        (
+            {"enable_idempotence": True, "acks": 1},
+            "enable_idempotence needs acks=all, .* and acks=1",
+        ),
         ({"enable_idempotence": True, "acks": 0}, "and acks=0"),
         ({"enable_idempotence": True, "retries": 0}, "and retries=0"),
         ({"enable_idempotence": True, "message_format_max": 1}, "and message_format_max=1"),
-        ({"enable_idempotence": True, "max_in_flight_requests_per_connection": 6}, "=6: with idempotence it is at most 5"),
-        ({"transactional_id": "t", "enable_idempotence": False}, "transactions need idempotence, and enable_idempotence=False forbids"),
+        (
+            {"enable_idempotence": True, "max_in_flight_requests_per_connection": 6},
+            "=6: with idempotence it is at most 5",
+        ),
+        (
+            {"transactional_id": "t", "enable_idempotence": False},
+            "transactions need idempotence, and enable_idempotence=False forbids",
+        ),
         ({"transactional_id": "t", "acks": 1}, "and acks=1 forbids it. Leave acks out"),
         ({"transactional_id": "t", "max_in_flight_requests_per_connection": 6}, "at most 5"),
     ],
@@ -352,7 +411,9 @@ def test_options_that_cannot_be_together(options: dict[str, Any], text: str) -> 
         config(**options)
 
 
-@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner", "on_delivery_error", "on_failed"])
+@pytest.mark.parametrize(
+    "name", ["key_serializer", "value_serializer", "partitioner", "on_delivery_error", "on_failed"]
+)
 def test_functions_are_callable(name: str) -> None:
     """A name in their place is a mistake."""
     assert getattr(config(**{name: max}), name) is max
@@ -383,7 +444,10 @@ def test_functions_are_plain(name: str, advice: str) -> None:
             return b""
 
     for given in (later, Later(), functools.partial(Later())):
-        with pytest.raises(ConfigError, match=f"{name} must be a plain function, not a coroutine function: {advice}"):
+        with pytest.raises(
+            ConfigError,
+            match=f"{name} must be a plain function, not a coroutine function: {advice}",
+        ):
             config(**{name: given})
 
 
@@ -396,8 +460,14 @@ WAYS = [
     ({"retry_backoff_ms": 2_000}, {"retry_backoff_max_ms": 2_000}),
     ({"retry_backoff_max_ms": 10}, {"retry_backoff_ms": 10}),
     ({"retry_backoff_ms": 1_000}, {}),
-    ({"socket_connection_setup_timeout_ms": 60_000}, {"socket_connection_setup_timeout_max_ms": 60_000}),
-    ({"socket_connection_setup_timeout_max_ms": 5_000}, {"socket_connection_setup_timeout_ms": 5_000}),
+    (
+        {"socket_connection_setup_timeout_ms": 60_000},
+        {"socket_connection_setup_timeout_max_ms": 60_000},
+    ),
+    (
+        {"socket_connection_setup_timeout_max_ms": 5_000},
+        {"socket_connection_setup_timeout_ms": 5_000},
+    ),
     ({"reconnect_backoff_ms": 100}, {"reconnect_backoff_max_ms": 100}),
     ({"reconnect_backoff_ms": 5_000}, {"reconnect_backoff_max_ms": 5_000}),
     ({"reconnect_backoff_ms": 1_000}, {}),
@@ -407,7 +477,9 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("written", "moved"), WAYS, ids=str)
-def test_a_default_gives_way(written: dict[str, Any], moved: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_default_gives_way(
+    written: dict[str, Any], moved: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """It shows in the config, and one warning names it, its value and what moved it. Nothing else changes."""
     made = config(**written)
     expected = {name: getattr(config(), name) for name in OPTIONS} | written | moved
@@ -424,18 +496,29 @@ def test_long_times_are_told_in_full(caplog: pytest.LogCaptureFixture) -> None:
     [record] = caplog.records
     assert record.getMessage().startswith("delivery_timeout_ms is 1200000, as ")
     assert record.getMessage().endswith("Give delivery_timeout_ms, too, to choose it.")
-    with pytest.raises(ConfigError, match=r"delivery_timeout_ms=1234567 is below linger_ms \+ request_timeout_ms = 1300000: "):
+    with pytest.raises(
+        ConfigError,
+        match=r"delivery_timeout_ms=1234567 is below linger_ms \+ request_timeout_ms = 1300000: ",
+    ):
         ProducerConfig(request_timeout_ms=1_300_000, delivery_timeout_ms=1_234_567)
-    with pytest.raises(ConfigError, match=r"retry_backoff_ms=1234567\.5 is above retry_backoff_max_ms=1000000, to which it grows"):
+    with pytest.raises(
+        ConfigError,
+        match=r"retry_backoff_ms=1234567\.5 is above retry_backoff_max_ms=1000000, to which it grows",
+    ):
         ProducerConfig(retry_backoff_ms=1_234_567.5, retry_backoff_max_ms=1_000_000)
 
 
 @pytest.mark.parametrize("value", [None, "never", object()], ids=["none", "word", "object"])
 def test_a_value_of_another_kind_names_the_value_for_none(value: Any) -> None:
     """aiokafka's None for connections that are never closed is -1 here."""
-    with pytest.raises(ConfigError, match=r"connections_max_idle_ms=.*: it is a number, or a timedelta, or -1, or 0$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"connections_max_idle_ms=.*: it is a number, or a timedelta, or -1, or 0$",
+    ):
         ProducerConfig(connections_max_idle_ms=value)
-    with pytest.raises(ConfigError, match=r"linger_ms=.*: it is a number, or a timedelta, or 'auto'$"):
+    with pytest.raises(
+        ConfigError, match=r"linger_ms=.*: it is a number, or a timedelta, or 'auto'$"
+    ):
         ProducerConfig(linger_ms=value)
 
 
@@ -452,15 +535,30 @@ def test_a_moved_default_may_move_again(caplog: pytest.LogCaptureFixture) -> Non
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"request_timeout_ms": 120_001, "delivery_timeout_ms": 120_000}, "delivery_timeout_ms=120000 is below"),
-        ({"retry_backoff_ms": 100, "retry_backoff_max_ms": 99}, "retry_backoff_ms=100 is above retry_backoff_max_ms=99"),
-        ({"reconnect_backoff_ms": 100, "reconnect_backoff_max_ms": 99}, "reconnect_backoff_ms=100 is above reconnect_backoff_max_ms=99"),
+        (
+            {"request_timeout_ms": 120_001, "delivery_timeout_ms": 120_000},
+            "delivery_timeout_ms=120000 is below",
+        ),
+        (
+            {"retry_backoff_ms": 100, "retry_backoff_max_ms": 99},
+            "retry_backoff_ms=100 is above retry_backoff_max_ms=99",
+        ),
+        (
+            {"reconnect_backoff_ms": 100, "reconnect_backoff_max_ms": 99},
+            "reconnect_backoff_ms=100 is above reconnect_backoff_max_ms=99",
+        ),
         (
             {"socket_connection_setup_timeout_ms": 2, "socket_connection_setup_timeout_max_ms": 1},
             "is above socket_connection_setup_timeout_max",
         ),
-        ({"compression_type": "zstd", "message_format_max": 1}, "zstd needs record format 2, and message_format_max=1"),
-        ({"partitioner": len, "partitioner_ignore_keys": True}, "partitioner_ignore_keys is for Kafka's partitioner"),
+        (
+            {"compression_type": "zstd", "message_format_max": 1},
+            "zstd needs record format 2, and message_format_max=1",
+        ),
+        (
+            {"partitioner": len, "partitioner_ignore_keys": True},
+            "partitioner_ignore_keys is for Kafka's partitioner",
+        ),
     ],
 )
 def test_what_the_user_wrote_does_not_give_way(options: dict[str, Any], text: str) -> None:
@@ -490,14 +588,20 @@ def test_a_config_is_taken_as_it_is() -> None:
 def test_a_config_and_options() -> None:
     """The options take precedence over the config's, which stays as it is."""
     made = config(linger_ms=3, client_id="shop")
-    assert ProducerConfig.of(made, {"linger_ms": 1, "acks": 1}) == config(linger_ms=1, acks=1, client_id="shop")
+    assert ProducerConfig.of(made, {"linger_ms": 1, "acks": 1}) == config(
+        linger_ms=1, acks=1, client_id="shop"
+    )
     assert made == config(linger_ms=3, client_id="shop")
 
 
 # replace
 
 
-@pytest.mark.parametrize("options", [{}, {"linger_ms": "auto"}, TOKEN, {"compression_type": "zstd", "acks": 1, "retries": 0}], ids=repr)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"linger_ms": "auto"}, TOKEN, {"compression_type": "zstd", "acks": 1, "retries": 0}],
+    ids=repr,
+)
 def test_nothing_replaced_is_the_same(options: dict[str, Any]) -> None:
     """Every value that a config holds is taken by another one."""
     made = config(**options)
@@ -511,14 +615,20 @@ def test_replaced_options_are_checked() -> None:
         config().replace(lingr_ms=5)
     with pytest.raises(ConfigError, match="acks"):
         config(enable_idempotence=True).replace(acks=1)
-    assert config(acks=1).replace(ssl_cafile="ca.pem", security_protocol="SSL").ssl_truststore_location == "ca.pem"
+    assert (
+        config(acks=1).replace(ssl_cafile="ca.pem", security_protocol="SSL").ssl_truststore_location
+        == "ca.pem"
+    )
 
 
 def test_defaults_that_gave_way_are_defaults_again() -> None:
     """A long linger moved `delivery_timeout_ms`, which comes back with a short one; a given time stays."""
     assert config(linger_ms=100_000).delivery_timeout_ms == 130_000
     assert config(linger_ms=100_000).replace(linger_ms=0).delivery_timeout_ms == 120_000
-    assert config(linger_ms=0, delivery_timeout_ms=99_000).replace(linger_ms=5).delivery_timeout_ms == 99_000
+    assert (
+        config(linger_ms=0, delivery_timeout_ms=99_000).replace(linger_ms=5).delivery_timeout_ms
+        == 99_000
+    )
 
 
 def test_a_scheme_is_kept_with_the_protocol_that_it_named() -> None:
@@ -539,12 +649,19 @@ def test_replaced_secrets_stay_hidden() -> None:
 
 @pytest.mark.parametrize(
     ("given", "advice"),
-    [("localhost:9092", "options are given by name"), ({"acks": 1}, "from_mapping makes one of it"), (0, "by name")],
+    [
+        ("localhost:9092", "options are given by name"),
+        ({"acks": 1}, "from_mapping makes one of it"),
+        (0, "by name"),
+    ],
     ids=repr,
 )
 def test_what_is_no_config(given: Any, advice: str) -> None:
     """`Producer("localhost:9092")` is an easy mistake, and so is confluent-kafka's `Producer({...})`."""
-    with pytest.raises(ConfigError, match=f"config must be a ProducerConfig, not {type(given).__name__}; .*{advice}"):
+    with pytest.raises(
+        ConfigError,
+        match=f"config must be a ProducerConfig, not {type(given).__name__}; .*{advice}",
+    ):
         Producer(given)
 
 
@@ -552,21 +669,33 @@ def test_what_is_no_config(given: Any, advice: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["failure_rate", " failure_rate ", "FailureRateCircuitBreaker", "org.apache.kafka.FailureRateCircuitBreaker"]
+    "given",
+    [
+        "failure_rate",
+        " failure_rate ",
+        "FailureRateCircuitBreaker",
+        "org.apache.kafka.FailureRateCircuitBreaker",
+    ],
 )
 def test_the_breaker_that_is_here_by_its_names(given: str) -> None:
     """KIP-693 names a class; in which package, it does not say."""
     assert config(circuit_breaker_class=given).circuit_breaker_class == "failure_rate"
 
 
-@pytest.mark.parametrize("given", ["", "latency", "com.example.Breaker", 1, object(), ProducerConfig])
+@pytest.mark.parametrize(
+    "given", ["", "latency", "com.example.Breaker", 1, object(), ProducerConfig]
+)
 def test_what_is_no_circuit_breaker(given: object) -> None:
     """A class of Java's is none here, nor is what lacks a method."""
     with pytest.raises(ConfigError, match="circuit_breaker_class"):
         config(circuit_breaker_class=given)
 
 
-@pytest.mark.parametrize(("given", "held"), [(None, None), ({}, {}), ({"a": 1}, {"a": 1}), ([("a", 1)], {"a": 1})], ids=str)
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [(None, None), ({}, {}), ({"a": 1}, {"a": 1}), ([("a", 1)], {"a": 1})],
+    ids=str,
+)
 def test_options_of_a_breaker(given: Any, held: dict[str, Any] | None) -> None:
     """Options of a breaker are kept with any names and values."""
     assert config(circuit_breaker_options=given).circuit_breaker_options == held
@@ -636,7 +765,12 @@ class Slotted(ProducerConfig):
 def test_a_copy_has_the_attributes_that_a_subclass_adds(kind: type[Owned | Slotted]) -> None:
     """A producer copies its config if it chooses the client id."""
     made = kind(linger_ms=5)
-    for copied in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made)), Producer(made).config):
+    for copied in (
+        copy.copy(made),
+        copy.deepcopy(made),
+        pickle.loads(pickle.dumps(made)),
+        Producer(made).config,
+    ):
         assert isinstance(copied, kind)
         assert (copied.owner, copied.linger_ms) == ("billing", 5)
 
@@ -655,7 +789,10 @@ def test_the_signature_names_each_option() -> None:
     assert {name: one.default for name, one in shown.parameters.items()} == fields
     assert {one.kind for one in shown.parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
     # Python 3.14 and later write a union with bars.
-    forms = ("Union[float, datetime.timedelta, Literal['auto']]", "float | datetime.timedelta | Literal['auto']")
+    forms = (
+        "Union[float, datetime.timedelta, Literal['auto']]",
+        "float | datetime.timedelta | Literal['auto']",
+    )
     assert str(shown.parameters["linger_ms"]) in {f"linger_ms: {form} = 0" for form in forms}
     assert "acks: " in pydoc.render_doc(ProducerConfig)
     assert inspect.signature(Acknowledged) == shown
@@ -678,7 +815,11 @@ def test_a_dataclass_is_derived() -> None:
 
 def test_a_field_of_a_pydantic_model() -> None:
     """pydantic reads the types of the options at run time."""
-    model: Any = pydantic.create_model("Model", __config__=pydantic.ConfigDict(arbitrary_types_allowed=True), kafka=(ProducerConfig, ...))
+    model: Any = pydantic.create_model(
+        "Model",
+        __config__=pydantic.ConfigDict(arbitrary_types_allowed=True),
+        kafka=(ProducerConfig, ...),
+    )
     config = ProducerConfig(linger_ms=5)
     assert model(kafka=config).kafka is config
 
@@ -714,12 +855,16 @@ async def test_numbers_are_given_in_turn_and_used_again(first: int) -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         one, two, three = (Producer[bytes, bytes](**cluster.client_options) for _ in range(3))
-        assert [number_of(each) for each in (one, two, three)] == sorted({number_of(each) for each in (one, two, three)})
+        assert [number_of(each) for each in (one, two, three)] == sorted(
+            {number_of(each) for each in (one, two, three)}
+        )
         assert number_of(one) == first
         await two.start()
         await two.send_and_wait("orders", b"v")
         assert {request.client_id for request in cluster.requests()} == {two.config.client_id}
-        assert {dict(metric.tags)["client-id"] for metric in two.metrics()} == {two.config.client_id}
+        assert {dict(metric.tags)["client-id"] for metric in two.metrics()} == {
+            two.config.client_id
+        }
         await two.stop()
         await two.stop()
         four, five = (Producer[bytes, bytes](**cluster.client_options) for _ in range(2))
@@ -750,7 +895,10 @@ def test_producers_of_one_config_have_their_own(first: int) -> None:
     config = ProducerConfig(acks=1)
     one: Producer[bytes, bytes] = Producer(config)
     two: Producer[bytes, bytes] = Producer(one.config)
-    assert (one.config.client_id, two.config.client_id) == (f"aioproducer-{first}", f"aioproducer-{first + 1}")
+    assert (one.config.client_id, two.config.client_id) == (
+        f"aioproducer-{first}",
+        f"aioproducer-{first + 1}",
+    )
     assert config.client_id == ""
     assert two.config.acks == config.acks
 
@@ -780,5 +928,7 @@ print(Producer().config.client_id)
 
 def test_a_forked_child_counts_anew() -> None:
     """The parent's producers do not run in it."""
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.splitlines() == ["aioproducer-1 aioproducer-2", "aioproducer-4"]

@@ -15,9 +15,21 @@ import pytest
 from msk_service import ACCESS_KEY, SECRET_KEY, MskAuthority, offline
 from whole import jumping
 
-from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerConfig, TransactionError
+from aioproducer import (
+    BootstrapFailed,
+    DeliveryError,
+    Persisted,
+    Producer,
+    ProducerConfig,
+    TransactionError,
+)
 from aioproducer.config.secret import Secret
-from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, CredentialsRefused, TokenUnavailable
+from aioproducer.errors import (
+    AuthenticationFailed,
+    CertificateNotTrusted,
+    CredentialsRefused,
+    TokenUnavailable,
+)
 from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.wire.schema import message
@@ -86,15 +98,29 @@ class Service:
         return "SASL_SSL" if self.mechanisms else "SSL"
 
     def security(self, endpoint: TokenServer) -> ListenerSecurity:
-        tokens = dataclasses.replace(self.tokens, verify=endpoint.verify) if self.tokens is not None and self.endpoint else self.tokens
+        tokens = (
+            dataclasses.replace(self.tokens, verify=endpoint.verify)
+            if self.tokens is not None and self.endpoint
+            else self.tokens
+        )
         server = CA.server(*self.names)
-        tls = ListenerTls(server) if self.mechanisms else ListenerTls(server, client_auth="required", client_authority=CA)
-        more: dict[str, Any] = {"mechanisms": self.mechanisms, "users": self.users, "tokens": tokens} if self.mechanisms else {}
+        tls = (
+            ListenerTls(server)
+            if self.mechanisms
+            else ListenerTls(server, client_auth="required", client_authority=CA)
+        )
+        more: dict[str, Any] = (
+            {"mechanisms": self.mechanisms, "users": self.users, "tokens": tokens}
+            if self.mechanisms
+            else {}
+        )
         return ListenerSecurity(self.protocol, tls=tls, **more)
 
 
 def msk(port: int) -> tuple[str, ...]:
-    return tuple(f"b-{number}.demo.a1b2c3.c2.kafka.eu-central-1.amazonaws.com:{port}" for number in (1, 2))
+    return tuple(
+        f"b-{number}.demo.a1b2c3.c2.kafka.eu-central-1.amazonaws.com:{port}" for number in (1, 2)
+    )
 
 
 CONNECTION = "canary-Endpoint=sb://demo.servicebus.windows.net/;SharedAccessKeyName=send;SharedAccessKey=abc="
@@ -115,7 +141,9 @@ SERVICES = {
         names=("*.demo.a1b2c3.c2.kafka.eu-central-1.amazonaws.com",),
         mechanisms=("OAUTHBEARER",),
         user=f"arn:aws:iam::123456789012:user/{ACCESS_KEY}",
-        tokens=ListenerTokens(unsecured=False, verify=MskAuthority("eu-central-1", {ACCESS_KEY: SECRET_KEY})),
+        tokens=ListenerTokens(
+            unsecured=False, verify=MskAuthority("eu-central-1", {ACCESS_KEY: SECRET_KEY})
+        ),
         package="aws_msk_iam_sasl_signer",
         variables={"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY},
         bad_variables={"AWS_SECRET_ACCESS_KEY": "canary-wrong"},
@@ -138,7 +166,9 @@ SERVICES = {
         brokers=("demo.servicebus.windows.net:9093",),
         names=("*.servicebus.windows.net",),
         mechanisms=("OAUTHBEARER",),
-        tokens=ListenerTokens(unsecured=False, scope=("https://demo.servicebus.windows.net/.default",)),
+        tokens=ListenerTokens(
+            unsecured=False, scope=("https://demo.servicebus.windows.net/.default",)
+        ),
         endpoint="https://login.microsoftonline.com/00000000-0000-0000-0000-000000000000/oauth2/v2.0/token",
         variables={"AZURE_CLIENT_SECRET": "canary-oauth"},
         bad={"sasl_oauthbearer_scope": "https://other.servicebus.windows.net/.default"},
@@ -147,20 +177,30 @@ SERVICES = {
     ),
     "confluent-cloud": Service(
         bootstrap=("pkc-12345.eu-central-1.aws.confluent.cloud:9092",),
-        brokers=tuple(f"b{number}-pkc-12345.eu-central-1.aws.confluent.cloud:9092" for number in range(3)),
+        brokers=tuple(
+            f"b{number}-pkc-12345.eu-central-1.aws.confluent.cloud:9092" for number in range(3)
+        ),
         names=("*.eu-central-1.aws.confluent.cloud",),
         mechanisms=("PLAIN",),
         user="ABCDEFGH12345678",
         users={"ABCDEFGH12345678": "canary-confluent"},
-        variables={"CONFLUENT_API_KEY": "ABCDEFGH12345678", "CONFLUENT_API_SECRET": "canary-confluent"},
+        variables={
+            "CONFLUENT_API_KEY": "ABCDEFGH12345678",
+            "CONFLUENT_API_SECRET": "canary-confluent",
+        },
         bad={"sasl_mechanism": "SCRAM-SHA-512"},
     ),
     "confluent-cloud-oauth": Service(
         bootstrap=("pkc-12345.eu-central-1.aws.confluent.cloud:9092",),
-        brokers=tuple(f"b{number}-pkc-12345.eu-central-1.aws.confluent.cloud:9092" for number in range(3)),
+        brokers=tuple(
+            f"b{number}-pkc-12345.eu-central-1.aws.confluent.cloud:9092" for number in range(3)
+        ),
         names=("*.eu-central-1.aws.confluent.cloud",),
         mechanisms=("OAUTHBEARER",),
-        tokens=ListenerTokens(unsecured=False, extensions={"logicalCluster": "lkc-123456", "identityPoolId": "pool-1a2b"}),
+        tokens=ListenerTokens(
+            unsecured=False,
+            extensions={"logicalCluster": "lkc-123456", "identityPoolId": "pool-1a2b"},
+        ),
         endpoint="https://idp.example.com/oauth2/token",
         variables={"OAUTH_CLIENT_SECRET": "canary-oauth"},
         bad={"sasl_oauthbearer_extensions": {"logicalCluster": "lkc-123456"}},
@@ -210,15 +250,23 @@ SERVICES = {
     ),
     "strimzi-mtls": Service(
         bootstrap=("demo-kafka-bootstrap.kafka.svc:9093",),
-        brokers=tuple(f"demo-broker-{number}.demo-kafka-brokers.kafka.svc:9093" for number in range(3)),
+        brokers=tuple(
+            f"demo-broker-{number}.demo-kafka-brokers.kafka.svc:9093" for number in range(3)
+        ),
         names=("demo-kafka-bootstrap.kafka.svc", "*.demo-kafka-brokers.kafka.svc"),
-        files={"cluster-ca/ca.crt": CA.pem, "user/user.crt": CLIENT.chain_pem, "user/user.key": CLIENT.key_pem},
+        files={
+            "cluster-ca/ca.crt": CA.pem,
+            "user/user.crt": CLIENT.chain_pem,
+            "user/user.key": CLIENT.key_pem,
+        },
         bad={"ssl_certificate_location": None, "ssl_key_location": None},
         own_authority=True,
     ),
     "redpanda": Service(
         bootstrap=("seed-1a2b3c.d4e5f6.fmc.prd.cloud.redpanda.com:9092",),
-        brokers=tuple(f"{number}-1a2b3c.d4e5f6.fmc.prd.cloud.redpanda.com:9092" for number in range(3)),
+        brokers=tuple(
+            f"{number}-1a2b3c.d4e5f6.fmc.prd.cloud.redpanda.com:9092" for number in range(3)
+        ),
         names=("*.d4e5f6.fmc.prd.cloud.redpanda.com",),
         mechanisms=("SCRAM-SHA-256", "SCRAM-SHA-512"),
         users={"orders": "canary-redpanda"},
@@ -266,7 +314,9 @@ async def serving(
 ) -> AsyncIterator[tuple[FakeCluster, Dialer]]:
     """Run a service at its addresses, and give its user what the recipe refers to."""
     if service.package:
-        pytest.importorskip(service.package, reason="the recipe needs an extra: pip install 'aioproducer[msk]'")
+        pytest.importorskip(
+            service.package, reason="the recipe needs an extra: pip install 'aioproducer[msk]'"
+        )
     offline(monkeypatch, folder, **service.variables)
     for path, content in service.files.items():
         (folder / path).parent.mkdir(exist_ok=True)
@@ -314,7 +364,9 @@ async def test_a_recipe_reaches_its_service(
     """Records go to every broker, by the names that the service advertises, as the recipe's user."""
     service = SERVICES[name]
     async with serving(service, tmp_path, endpoint, monkeypatch) as (cluster, dialer):
-        async with Producer(ProducerConfig.from_mapping(mapping(name, tmp_path, endpoint)), dialer=dialer) as producer:
+        async with Producer(
+            ProducerConfig.from_mapping(mapping(name, tmp_path, endpoint)), dialer=dialer
+        ) as producer:
             for partition in range(len(service.brokers)):
                 await producer.send_and_wait("orders", b"v", partition=partition)
         assert len(cluster.values("orders")) == len(service.brokers)
@@ -328,7 +380,9 @@ async def test_a_recipe_reaches_its_service(
 
 @pytest.mark.parametrize("name", SERVICES)
 @jumping
-async def test_the_service_is_strict(name: str, tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_service_is_strict(
+    name: str, tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The fake refuses a recipe without its proof of identity, and the recipe refuses another's certificate: neither passes unseen."""
     service = SERVICES[name]
     good = mapping(name, tmp_path, endpoint)
@@ -336,12 +390,16 @@ async def test_the_service_is_strict(name: str, tmp_path: pathlib.Path, endpoint
         for variable, value in service.bad_variables.items():
             monkeypatch.setenv(variable, value)
         with pytest.raises(BootstrapFailed) as refused:
-            await Producer(ProducerConfig.from_mapping({**good, **service.bad}), dialer=dialer).start()
+            await Producer(
+                ProducerConfig.from_mapping({**good, **service.bad}), dialer=dialer
+            ).start()
         assert isinstance(refused.value.__cause__, service.refusal)
         for variable in service.bad_variables:
             monkeypatch.setenv(variable, service.variables[variable])
         stranger = CertificateAuthority("another CA").server(*service.names)
-        cluster.security.change(tls=dataclasses.replace(service.security(endpoint).tls, certificate=stranger))
+        cluster.security.change(
+            tls=dataclasses.replace(service.security(endpoint).tls, certificate=stranger)
+        )
         with pytest.raises(BootstrapFailed) as distrusted:
             await Producer(ProducerConfig.from_mapping(good), dialer=dialer).start()
         assert isinstance(distrusted.value.__cause__, CertificateNotTrusted)
@@ -349,10 +407,16 @@ async def test_the_service_is_strict(name: str, tmp_path: pathlib.Path, endpoint
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_recipe_has_references_in_place_of_secrets(name: str, tmp_path: pathlib.Path, endpoint: TokenServer) -> None:
+def test_a_recipe_has_references_in_place_of_secrets(
+    name: str, tmp_path: pathlib.Path, endpoint: TokenServer
+) -> None:
     """So a recipe may be committed, and its config pickled."""
     config = ProducerConfig.from_mapping(mapping(name, tmp_path, endpoint))
-    secrets = [value for value in (getattr(config, field.name) for field in dataclasses.fields(config)) if isinstance(value, Secret)]
+    secrets = [
+        value
+        for value in (getattr(config, field.name) for field in dataclasses.fields(config))
+        if isinstance(value, Secret)
+    ]
     assert all(secret.reference for secret in secrets)
     assert pickle.loads(pickle.dumps(config)) == config
 
@@ -365,7 +429,9 @@ def event_hubs_codecs(cluster: FakeCluster) -> None:
 
     @cluster.on("Produce")
     def refuse(request: Any, context: Any) -> Any:
-        batches = [bytes(partition.records) for topic in request.topics for partition in topic.partitions]
+        batches = [
+            bytes(partition.records) for topic in request.topics for partition in topic.partitions
+        ]
         if all(batch[22] & 7 in {0, 1} for batch in batches):
             return context.PASS
         topics = [
@@ -373,7 +439,12 @@ def event_hubs_codecs(cluster: FakeCluster) -> None:
                 "Produce.response.topics",
                 name=topic.name,
                 partitions=[
-                    message("Produce.response.topics.partitions", index=partition.index, base_offset=-1, error_code=76)
+                    message(
+                        "Produce.response.topics.partitions",
+                        index=partition.index,
+                        base_offset=-1,
+                        error_code=76,
+                    )
                     for partition in topic.partitions
                 ],
             )
@@ -382,14 +453,25 @@ def event_hubs_codecs(cluster: FakeCluster) -> None:
         return context.answer(topics=topics)
 
 
-@pytest.mark.parametrize(("codec", "is_taken"), [("none", True), ("gzip", True), ("lz4", False), ("zstd", False), ("snappy", False)])
+@pytest.mark.parametrize(
+    ("codec", "is_taken"),
+    [("none", True), ("gzip", True), ("lz4", False), ("zstd", False), ("snappy", False)],
+)
 @jumping
 async def test_event_hubs_takes_gzip_alone(
-    codec: str, *, is_taken: bool, tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch
+    codec: str,
+    *,
+    is_taken: bool,
+    tmp_path: pathlib.Path,
+    endpoint: TokenServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A record in another codec fails at once, and is certainly not written."""
     options = {**mapping("event-hubs", tmp_path, endpoint), "compression_type": codec}
-    async with serving(SERVICES["event-hubs"], tmp_path, endpoint, monkeypatch) as (cluster, dialer):
+    async with serving(SERVICES["event-hubs"], tmp_path, endpoint, monkeypatch) as (
+        cluster,
+        dialer,
+    ):
         event_hubs_codecs(cluster)
         async with Producer(ProducerConfig.from_mapping(options), dialer=dialer) as producer:
             delivery = await producer.send("orders", b"v" * 1000)
@@ -403,10 +485,20 @@ async def test_event_hubs_takes_gzip_alone(
 
 
 @jumping
-async def test_event_hubs_without_transactions(tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_hubs_without_transactions(
+    tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error of a commit names the request that the service does not speak, and nothing is written."""
-    options = {**mapping("event-hubs", tmp_path, endpoint), "transactional_id": "orders-1", "max_block_ms": 2000, "close_timeout_ms": 500}
-    async with serving(SERVICES["event-hubs"], tmp_path, endpoint, monkeypatch) as (cluster, dialer):
+    options = {
+        **mapping("event-hubs", tmp_path, endpoint),
+        "transactional_id": "orders-1",
+        "max_block_ms": 2000,
+        "close_timeout_ms": 500,
+    }
+    async with serving(SERVICES["event-hubs"], tmp_path, endpoint, monkeypatch) as (
+        cluster,
+        dialer,
+    ):
         async with Producer(ProducerConfig.from_mapping(options), dialer=dialer) as producer:
             await producer.begin_transaction()
             delivery = await producer.send("orders", b"v")
@@ -419,10 +511,17 @@ async def test_event_hubs_without_transactions(tmp_path: pathlib.Path, endpoint:
 
 
 @jumping
-async def test_event_hubs_closes_idle_connections(tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_event_hubs_closes_idle_connections(
+    tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The recipe's producer closes them first: no record meets a connection that is dead without a word."""
-    async with serving(SERVICES["event-hubs"], tmp_path, endpoint, monkeypatch) as (cluster, dialer):
-        async with Producer(ProducerConfig.from_mapping(mapping("event-hubs", tmp_path, endpoint)), dialer=dialer) as producer:
+    async with serving(SERVICES["event-hubs"], tmp_path, endpoint, monkeypatch) as (
+        cluster,
+        dialer,
+    ):
+        async with Producer(
+            ProducerConfig.from_mapping(mapping("event-hubs", tmp_path, endpoint)), dialer=dialer
+        ) as producer:
             await producer.send_and_wait("orders", b"1")
             dials = len(cluster.security.dials)
             await asyncio.sleep(239)

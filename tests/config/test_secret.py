@@ -56,7 +56,9 @@ def test_only_references_are_pickled(protocol: int) -> None:
     """A reference means the same in another process; a text would lie in a file or on a wire."""
     reference = Secret("${env:PASSWORD}")
     assert pickle.loads(pickle.dumps(reference, protocol)) == reference
-    with pytest.raises(TypeError, match="a secret that was given as text is not pickled: give a reference") as caught:
+    with pytest.raises(
+        TypeError, match="a secret that was given as text is not pickled: give a reference"
+    ) as caught:
         pickle.dumps(Secret(TEXT), protocol)
     assert "canary" not in str(caught.value)
 
@@ -115,7 +117,10 @@ def test_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert secret.reveal() == "canary-second"
     assert repr(secret) == "<Secret ${env:KAFKA_PASSWORD}>"
     monkeypatch.delenv("KAFKA_PASSWORD")
-    with pytest.raises(ConfigError, match=r"^\$\{env:KAFKA_PASSWORD\}: there is no environment variable KAFKA_PASSWORD$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^\$\{env:KAFKA_PASSWORD\}: there is no environment variable KAFKA_PASSWORD$",
+    ):
         secret.reveal()
 
 

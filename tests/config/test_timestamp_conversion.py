@@ -70,7 +70,10 @@ def test_milliseconds_since_1970(value: Any, moment: int) -> None:
 @pytest.mark.parametrize(
     ("value", "told"),
     [
-        (-1, "t=-1 here: it is whole milliseconds since 1970, or a datetime with a time zone, or None"),
+        (
+            -1,
+            "t=-1 here: it is whole milliseconds since 1970, or a datetime with a time zone, or None",
+        ),
         (2**63, f"t={2**63} here: it is whole milliseconds"),
         (True, "t=True here: it is whole milliseconds"),
         (np.True_, "t=bool here: it is whole milliseconds"),
@@ -83,9 +86,18 @@ def test_milliseconds_since_1970(value: Any, moment: int) -> None:
             dt.datetime(2023, 1, 1, 12, tzinfo=UTC).replace(tzinfo=None),
             "t=2023-01-01 12:00:00 here: it has no time zone. Give a datetime with one",
         ),
-        (dt.datetime(1969, 12, 31, tzinfo=UTC), "t=1969-12-31 00:00:00+00:00 here: it is whole milliseconds since 1970"),
-        (dt.datetime(2023, 1, 1, tzinfo=Broken()), "t=datetime here: its time zone raised RuntimeError"),
-        (NaT(1, 1, 1), "t=0001-01-01 00:00:00 here: a missing time is none. Leave the record out, or give a time"),
+        (
+            dt.datetime(1969, 12, 31, tzinfo=UTC),
+            "t=1969-12-31 00:00:00+00:00 here: it is whole milliseconds since 1970",
+        ),
+        (
+            dt.datetime(2023, 1, 1, tzinfo=Broken()),
+            "t=datetime here: its time zone raised RuntimeError",
+        ),
+        (
+            NaT(1, 1, 1),
+            "t=0001-01-01 00:00:00 here: a missing time is none. Leave the record out, or give a time",
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -98,15 +110,26 @@ def test_what_is_no_time(value: Any, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [(None, None), (0, 0.0), (1.5, 1.5), (np.float32(0.5), 0.5), (timedelta(milliseconds=1500), 1.5), (timedelta(0), 0.0)],
+    [
+        (None, None),
+        (0, 0.0),
+        (1.5, 1.5),
+        (np.float32(0.5), 0.5),
+        (timedelta(milliseconds=1500), 1.5),
+        (timedelta(0), 0.0),
+    ],
 )
 def test_seconds(value: Any, seconds: float | None) -> None:
     """A number of seconds of any type, or a timedelta."""
     assert seconds_of("timeout", value) == seconds
 
 
-@pytest.mark.parametrize("value", [-1, timedelta(microseconds=-1), "5", True, float("nan"), dt.time(0, 1)])
+@pytest.mark.parametrize(
+    "value", [-1, timedelta(microseconds=-1), "5", True, float("nan"), dt.time(0, 1)]
+)
 def test_what_are_no_seconds(value: Any) -> None:
     """The text names the argument, and what it takes."""
-    with pytest.raises(UsageError, match=r"timeout=.*: it is seconds, from 0 on, or a timedelta, or None"):
+    with pytest.raises(
+        UsageError, match=r"timeout=.*: it is seconds, from 0 on, or a timedelta, or None"
+    ):
         seconds_of("timeout", value)

@@ -45,7 +45,9 @@ class Side(ABC):
         """Return a resolver for this side, not started."""
 
     @abstractmethod
-    async def log(self, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None, int, tuple[Any, ...]]]]:
+    async def log(
+        self, topic: str
+    ) -> dict[int, list[tuple[bytes | None, bytes | None, int, tuple[Any, ...]]]]:
         """Return key, value, timestamp and headers of each record, by partition."""
 
     @abstractmethod
@@ -77,14 +79,18 @@ class RealSide(Side):
     async def log(self, topic: str) -> dict[int, list[Any]]:
         async with WireClient(self.server.bootstrap_servers) as client:
             await client.metadata([topic])
-            return {index: await self._read(client, topic, index) for index in range(self.partitions)}
+            return {
+                index: await self._read(client, topic, index) for index in range(self.partitions)
+            }
 
     async def visible(self, topic: str, *, is_open: bool = False) -> dict[int, list[bytes | None]]:
         partitions = [TopicPartition(topic, index) for index in range(self.partitions)]
         if not is_open:
             await settled(self.server.bootstrap_servers, topic, range(self.partitions))
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.server.bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest"
+            bootstrap_servers=self.server.bootstrap_servers,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
         )
         await consumer.start()
         try:
@@ -103,10 +109,16 @@ class RealSide(Side):
         """Read the offsets by librdkafka, which waits for the pending offsets of a transaction."""
         import confluent_kafka  # some Python versions of the tests do not have it
 
-        options = {"bootstrap.servers": self.server.bootstrap_servers, "group.id": group, "isolation.level": "read_committed"}
+        options = {
+            "bootstrap.servers": self.server.bootstrap_servers,
+            "group.id": group,
+            "isolation.level": "read_committed",
+        }
         consumer = confluent_kafka.Consumer(options)
         try:
-            asked = [confluent_kafka.TopicPartition(topic, index) for index in range(self.partitions)]
+            asked = [
+                confluent_kafka.TopicPartition(topic, index) for index in range(self.partitions)
+            ]
             found = await asyncio.to_thread(consumer.committed, asked, 30)
             return {one.partition: one.offset for one in found if one.offset >= 0}
         finally:
@@ -115,15 +127,24 @@ class RealSide(Side):
     async def _read(self, client: WireClient, topic: str, index: int) -> list[Any]:
         found: list[Any] = []
         while True:
-            wanted = message("Fetch.request.topics.partitions", partition=index, fetch_offset=len(found), partition_max_bytes=1 << 20)
+            wanted = message(
+                "Fetch.request.topics.partitions",
+                partition=index,
+                fetch_offset=len(found),
+                partition_max_bytes=1 << 20,
+            )
             asked = message("Fetch.request.topics", topic=topic, partitions=[wanted])
-            answer = await client.ask(ApiKey.FETCH, version=11, replica_id=-1, max_wait_ms=0, min_bytes=0, topics=[asked])
+            answer = await client.ask(
+                ApiKey.FETCH, version=11, replica_id=-1, max_wait_ms=0, min_bytes=0, topics=[asked]
+            )
             partition = answer.responses[0].partitions[0]
             assert partition.error_code == 0
             if len(found) == partition.high_watermark:
                 return found
             for batch in read_batches(partition.records, allow_partial=True):
-                found += [(one.key, one.value, one.timestamp_ms, one.headers) for one in batch.records()]
+                found += [
+                    (one.key, one.value, one.timestamp_ms, one.headers) for one in batch.records()
+                ]
 
 
 class FakeSide(Side):
@@ -143,15 +164,25 @@ class FakeSide(Side):
 
     async def log(self, topic: str) -> dict[int, list[Any]]:
         return {
-            index: [(one.key, one.value, one.timestamp_ms, one.headers) for one in self.cluster.records(topic, index)]
+            index: [
+                (one.key, one.value, one.timestamp_ms, one.headers)
+                for one in self.cluster.records(topic, index)
+            ]
             for index in range(self.partitions)
         }
 
     async def visible(self, topic: str, *, is_open: bool = False) -> dict[int, list[bytes | None]]:
-        return {index: self.cluster.values(topic, index, isolation="read_committed") for index in range(self.partitions)}
+        return {
+            index: self.cluster.values(topic, index, isolation="read_committed")
+            for index in range(self.partitions)
+        }
 
     async def committed(self, producer: Any, group: str, topic: str) -> dict[int, int]:
-        return {index: offset for (name, index), offset in self.cluster.committed(group).items() if name == topic}
+        return {
+            index: offset
+            for (name, index), offset in self.cluster.committed(group).items()
+            if name == topic
+        }
 
 
 @pytest_asyncio.fixture(params=[pytest.param("real", marks=pytest.mark.integration), "fake"])

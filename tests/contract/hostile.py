@@ -51,7 +51,11 @@ LOOP = asyncio.new_event_loop()  # never run: calling back an invalid object wou
 
 
 def batch_of(room: int = 200) -> Any:
-    return build.MemoryRecordsBuilder(build.ProduceRequestResult(build.DeliveryContext(LOOP, lambda *_: None), "orders", 0, NOW), NOW, room)
+    return build.MemoryRecordsBuilder(
+        build.ProduceRequestResult(build.DeliveryContext(LOOP, lambda *_: None), "orders", 0, NOW),
+        NOW,
+        room,
+    )
 
 
 def check(batch: Any) -> None:
@@ -67,14 +71,18 @@ def check(batch: Any) -> None:
         [read] = read_batches(header(payload, count, 0, base, highest) + payload)
         assert len(read.check()) == count
         batch.result.complete(0, -1)
-        assert [build.make_delivery(batch.result, index).result().offset for index in range(count)] == list(range(count))
+        assert [
+            build.make_delivery(batch.result, index).result().offset for index in range(count)
+        ] == list(range(count))
 
 
 MEDDLING: dict[str, Callable[[Any], Any]] = {
     "nothing": lambda batch: None,
     "raise": lambda batch: 1 / 0,
     "append": lambda batch: batch.append(NOW, b"key", b"within"),
-    "append at another time": lambda batch: batch.append(NOW + random.randrange(9), None, b"within"),
+    "append at another time": lambda batch: batch.append(
+        NOW + random.randrange(9), None, b"within"
+    ),
     "append a record": lambda batch: batch.append_record(NOW, None, b"v" * 50, b"\0"),
     "append many": lambda batch: batch.append_many(NOW, None, [b"x"] * 9, 0),
     "fill": lambda batch: [batch.append(NOW, None, b"x") for _ in range(300)],
@@ -103,8 +111,12 @@ class Meddler:
         self.meddle()
         return self.gives
 
-    __bytes__ = __len__ = __int__ = __index__ = __eq__ = __hash__ = __bool__ = __getitem__ = __iter__ = __next__ = answer  # type: ignore[assignment]
-    __sub__ = __rsub__ = __add__ = __radd__ = __lt__ = __gt__ = __le__ = __ge__ = __getattr__ = __str__ = __buffer__ = answer  # type: ignore[assignment]
+    __bytes__ = __len__ = __int__ = __index__ = __eq__ = __hash__ = __bool__ = __getitem__ = (
+        __iter__
+    ) = __next__ = answer  # type: ignore[assignment]
+    __sub__ = __rsub__ = __add__ = __radd__ = __lt__ = __gt__ = __le__ = __ge__ = __getattr__ = (
+        __str__
+    ) = __buffer__ = answer  # type: ignore[assignment]
 
 
 class Number(int):
@@ -117,7 +129,9 @@ class Number(int):
         MEDDLING[self.how](self.batch)
         return 5
 
-    __sub__ = __rsub__ = __add__ = __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = __eq__ = __hash__ = answer  # type: ignore[assignment]
+    __sub__ = __rsub__ = __add__ = __lt__ = __le__ = __gt__ = __ge__ = __index__ = __int__ = (
+        __eq__
+    ) = __hash__ = answer  # type: ignore[assignment]
 
 
 class Liar(bytes):
@@ -164,19 +178,33 @@ def what_meddles_with_its_batch() -> None:
                 lambda batch: batch.append(number, None, b"v"),
                 lambda batch: batch.append(NOW, meddler, b"v"),
                 lambda batch: batch.append(NOW, None, meddler),
-                lambda batch: not build.is_compiled or batch.append_record(meddler, None, b"v", b"\0"),
+                lambda batch: (
+                    not build.is_compiled or batch.append_record(meddler, None, b"v", b"\0")
+                ),
                 lambda batch: batch.append_record(number, b"k", b"v", b"\0"),
-                lambda batch: not build.is_compiled or batch.append_record(NOW, meddler, b"v", b"\0"),
-                lambda batch: not build.is_compiled or batch.append_record(NOW, b"k", meddler, b"\0"),
-                lambda batch: not build.is_compiled or batch.append_record(NOW, Liar(b"l"), Liar(b"l"), b"\0"),
-                lambda batch: not build.is_compiled or batch.append_record(NOW, b"k", b"v", meddler),
+                lambda batch: (
+                    not build.is_compiled or batch.append_record(NOW, meddler, b"v", b"\0")
+                ),
+                lambda batch: (
+                    not build.is_compiled or batch.append_record(NOW, b"k", meddler, b"\0")
+                ),
+                lambda batch: (
+                    not build.is_compiled or batch.append_record(NOW, Liar(b"l"), Liar(b"l"), b"\0")
+                ),
+                lambda batch: (
+                    not build.is_compiled or batch.append_record(NOW, b"k", b"v", meddler)
+                ),
                 lambda batch: not build.is_compiled or batch.append_many(meddler, None, [b"v"], 0),
                 lambda batch: batch.append_many(number, None, [b"v"], 0),
                 lambda batch: not build.is_compiled or batch.append_many(NOW, meddler, [b"v"], 0),
                 lambda batch: not build.is_compiled or batch.append_many(NOW, None, meddler, 0),
-                lambda batch: not build.is_compiled or batch.append_many(NOW, shrinking, [b"v"] * 20, 0),
+                lambda batch: (
+                    not build.is_compiled or batch.append_many(NOW, shrinking, [b"v"] * 20, 0)
+                ),
                 lambda batch: not build.is_compiled or batch.append_many(NOW, None, shrinking, 0),
-                lambda batch: not build.is_compiled or batch.append_many(NOW, [b"k"], [b"v"] * 20, 0),
+                lambda batch: (
+                    not build.is_compiled or batch.append_many(NOW, [b"k"], [b"v"] * 20, 0)
+                ),
                 lambda batch: batch.append_many(NOW, None, [b"v"], 7),
                 lambda batch: batch.append_many(NOW, None, [b"v"], meddler),
                 lambda batch: not build.is_compiled or batch.grow(meddler),
@@ -196,12 +224,32 @@ def what_meddles_with_its_batch() -> None:
 @case
 def what_does_not_fit() -> None:
     """Sizes and numbers outside of every range: after each of them the batch is unchanged."""
-    numbers = (-1, -(2**31), -(2**63), 2**31, 2**40, 2**62, 2**63 - 1, 2**63, 2**100, None, "1", 1.5)
+    numbers = (
+        -1,
+        -(2**31),
+        -(2**63),
+        2**31,
+        2**40,
+        2**62,
+        2**63 - 1,
+        2**63,
+        2**100,
+        None,
+        "1",
+        1.5,
+    )
     for room in (*numbers, 0, 1, 50):
         with survived():
             check(
                 build.MemoryRecordsBuilder(
-                    build.ProduceRequestResult(build.DeliveryContext(asyncio.get_running_loop(), lambda *_: None), "t", 0, NOW), NOW, room
+                    build.ProduceRequestResult(
+                        build.DeliveryContext(asyncio.get_running_loop(), lambda *_: None),
+                        "t",
+                        0,
+                        NOW,
+                    ),
+                    NOW,
+                    room,
                 )
             )
         with survived():
@@ -247,10 +295,20 @@ def what_has_ended() -> None:
 def results_that_meddle() -> None:
     """A result and its delivery context close the batch that reads them."""
     for how in MEDDLING:
-        for name in ("delivery_context", "count", "kept", "outcome", "place_of", "_key_sizes", "base_offset"):
+        for name in (
+            "delivery_context",
+            "count",
+            "kept",
+            "outcome",
+            "place_of",
+            "_key_sizes",
+            "base_offset",
+        ):
 
             class Result:
-                delivery_context = build.DeliveryContext(asyncio.get_running_loop(), lambda *_: None)
+                delivery_context = build.DeliveryContext(
+                    asyncio.get_running_loop(), lambda *_: None
+                )
 
                 def __getattribute__(self, asked: str) -> Any:
                     if asked == name:
@@ -302,7 +360,14 @@ ARGUMENTS: list[Any] = [
     None, 0, 1, -1, 2**40, 2**70, 1.5, "orders", "", b"v", b"", Liar(b"l"), bytearray(b"b"), [], [b"v"], (), ("a", b"1"), {}, {"orders": None},
     ValueError, ValueError("v"), StopIteration, GeneratorExit, asyncio.CancelledError, object(), type, lambda *_: None, Meddler("raise"), NOW,
 ]  # fmt: skip
-LEFT_ALONE = {"__class__", "__del__", "__dir__", "__init_subclass__", "__subclasshook__", "__sizeof__"}
+LEFT_ALONE = {
+    "__class__",
+    "__del__",
+    "__dir__",
+    "__init_subclass__",
+    "__subclasshook__",
+    "__sizeof__",
+}
 
 
 def meddle_with(subject: Any, chosen: random.Random, pool: list[Any]) -> None:
@@ -349,10 +414,21 @@ def a_monkey() -> None:
         batch = batch_of(5_000)
         delivery = batch.append(NOW, b"k", b"v")
         path.fast, path.here, path.turn_ms = {"orders": Route(Cell(batch))}, build.here(), NOW
-        subjects += [path, batch, batch_of(0), delivery, delivery.__await__(), batch.result, batch.result.delivery_context]
+        subjects += [
+            path,
+            batch,
+            batch_of(0),
+            delivery,
+            delivery.__await__(),
+            batch.result,
+            batch.result.delivery_context,
+        ]
         pool = [*ARGUMENTS, *subjects]
         for _ in range(1_000):
-            with survived(), contextlib.suppress(GeneratorExit, asyncio.CancelledError, StopIteration):
+            with (
+                survived(),
+                contextlib.suppress(GeneratorExit, asyncio.CancelledError, StopIteration),
+            ):
                 meddle_with(chosen.choice(pool[len(ARGUMENTS) :][-60:]), chosen, pool)
         del pool, subjects
         gc.collect()
@@ -384,23 +460,47 @@ def a_path_that_meddles() -> None:
             path = build.FastPath(lambda: 0, lambda *_: None)
             batch = batch_of(30)
 
-            def tick(meddle: Any = meddle, batch: Any = batch, path: Any = path, routing: Any = routing) -> Any:
+            def tick(
+                meddle: Any = meddle, batch: Any = batch, path: Any = path, routing: Any = routing
+            ) -> Any:
                 meddle(batch)
                 path.fast = {}
                 routing.queues = []
                 return NOW + 1
 
-            def make_room(routing: Any, queue: Any, key: Any, value: Any, meddle: Any = meddle, batch: Any = batch) -> Any:
+            def make_room(
+                routing: Any,
+                queue: Any,
+                key: Any,
+                value: Any,
+                meddle: Any = meddle,
+                batch: Any = batch,
+            ) -> Any:
                 meddle(batch)
                 queue.open = None
                 return queue
 
             for good in (True, False):
                 with survived():
-                    path.tick, path.make_room, path.here, path.turn_ms = tick, make_room, build.here(), 0
+                    path.tick, path.make_room, path.here, path.turn_ms = (
+                        tick,
+                        make_room,
+                        build.here(),
+                        0,
+                    )
                     path.fast = {"orders": Route(Cell(batch)) if good else routing}
-                    for record in (("orders", b"v" * 40, None), ("orders", b"v", b"k"), ("orders", b"v", 3), ("others", None, None)):
-                        for dress in ((None, None, ()), (0, None, ()), (None, NOW, [("a", b"1")]), (True, 2**70, {})):
+                    for record in (
+                        ("orders", b"v" * 40, None),
+                        ("orders", b"v", b"k"),
+                        ("orders", b"v", 3),
+                        ("others", None, None),
+                    ):
+                        for dress in (
+                            (None, None, ()),
+                            (0, None, ()),
+                            (None, NOW, [("a", b"1")]),
+                            (True, 2**70, {}),
+                        ):
                             with survived():
                                 path.append(*record, *dress)
             check(batch)
@@ -411,7 +511,9 @@ async def a_producer_given_anything() -> None:
     """The producer gets hostile keys, values, headers, times and topics. A refused record harms no other record."""
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders")
-        async with builds.producer_on(build)(**cluster.client_options, max_block_ms=500) as producer:
+        async with builds.producer_on(build)(
+            **cluster.client_options, max_block_ms=500
+        ) as producer:
             await producer.send_and_wait("orders", b"first")
 
             def back(*_: Any) -> Any:
@@ -445,7 +547,12 @@ async def a_producer_given_anything() -> None:
                 memoryview(b"aabb").cast("H"),
                 2**70,
             ]
-            hostile += [Headers([("a", Liar(b"bad"))]), [("a", memoryview(b"aabb").cast("H"))], [(Topic("a"), b"1")], float("nan")]
+            hostile += [
+                Headers([("a", Liar(b"bad"))]),
+                [("a", memoryview(b"aabb").cast("H"))],
+                [(Topic("a"), b"1")],
+                float("nan"),
+            ]
             for odd in hostile:
                 for record in (
                     {"topic": odd}, {"topic": "orders", "value": odd}, {"topic": "orders", "key": odd, "value": b"good"},
@@ -495,7 +602,9 @@ def main() -> None:
     faulthandler.enable()
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda _unraisable: None
-    if "ASAN_OPTIONS" not in os.environ:  # AddressSanitizer's memory beside the heap takes terabytes of addresses
+    if (
+        "ASAN_OPTIONS" not in os.environ
+    ):  # AddressSanitizer's memory beside the heap takes terabytes of addresses
         with contextlib.suppress(ImportError):  # not on every system
             import resource
 

@@ -47,22 +47,81 @@ class Listed(list[Any]):
         return iter([b"made up"])
 
 
-SIZES = st.sampled_from([0, 1, 2, 50, 55, 56, 57, 62, 63, 64, 65, 8_100, 8_191, 8_192, 32_740, 32_750, 32_760, 32_767, 32_768, 40_000])
+SIZES = st.sampled_from(
+    [
+        0,
+        1,
+        2,
+        50,
+        55,
+        56,
+        57,
+        62,
+        63,
+        64,
+        65,
+        8_100,
+        8_191,
+        8_192,
+        32_740,
+        32_750,
+        32_760,
+        32_767,
+        32_768,
+        40_000,
+    ]
+)
 SMALL = st.sampled_from([0, 1, 3, 56, 57, 63, 64, 200])
-ODD = st.sampled_from([Bytes(b"odd"), bytearray(b"odd"), memoryview(b"o.d.d.")[::2], "odd", 3, ["odd"], b"odd".hex, True])
+ODD = st.sampled_from(
+    [
+        Bytes(b"odd"),
+        bytearray(b"odd"),
+        memoryview(b"o.d.d.")[::2],
+        "odd",
+        3,
+        ["odd"],
+        b"odd".hex,
+        True,
+    ]
+)
 PARTS = st.none() | SIZES.map(bytes)
-TIMES = st.sampled_from([BASE, BASE + 1, BASE + 63, BASE + 64, BASE + 4_095, BASE + 4_096, BASE - 1, BASE - 64, 0, 2**40, 2**63 - 1])
-HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | SMALL.map(bytes)), max_size=3).map(encode_headers)
+TIMES = st.sampled_from(
+    [
+        BASE,
+        BASE + 1,
+        BASE + 63,
+        BASE + 64,
+        BASE + 4_095,
+        BASE + 4_096,
+        BASE - 1,
+        BASE - 64,
+        0,
+        2**40,
+        2**63 - 1,
+    ]
+)
+HEADERS = st.lists(st.tuples(st.text(max_size=3), st.none() | SMALL.map(bytes)), max_size=3).map(
+    encode_headers
+)
 OPERATIONS = st.one_of(
     st.tuples(st.just("append"), TIMES, PARTS, PARTS),
     st.tuples(st.just("append"), TIMES, PARTS, SIZES.map(bytes)),
     st.tuples(st.just("append"), TIMES, PARTS | ODD, PARTS | ODD),
-    st.tuples(st.just("append"), st.sampled_from([1.5, "now", b"now", BASE + 0.5, [], 1j]), PARTS, PARTS),
-    st.tuples(st.just("append_record"), TIMES, PARTS, PARTS, HEADERS),
-    st.tuples(st.just("append_record"), st.sampled_from([1.5, "now", b"now", []]), PARTS, PARTS, HEADERS),
-    st.tuples(st.just("append_many"), TIMES, st.none() | SMALL, st.lists(SMALL, min_size=1, max_size=90)),
     st.tuples(
-        st.just("append_many"), TIMES, st.none() | SMALL, st.tuples(SMALL, st.integers(1, 9_000)).map(lambda even: [even[0]] * even[1])
+        st.just("append"), st.sampled_from([1.5, "now", b"now", BASE + 0.5, [], 1j]), PARTS, PARTS
+    ),
+    st.tuples(st.just("append_record"), TIMES, PARTS, PARTS, HEADERS),
+    st.tuples(
+        st.just("append_record"), st.sampled_from([1.5, "now", b"now", []]), PARTS, PARTS, HEADERS
+    ),
+    st.tuples(
+        st.just("append_many"), TIMES, st.none() | SMALL, st.lists(SMALL, min_size=1, max_size=90)
+    ),
+    st.tuples(
+        st.just("append_many"),
+        TIMES,
+        st.none() | SMALL,
+        st.tuples(SMALL, st.integers(1, 9_000)).map(lambda even: [even[0]] * even[1]),
     ),
     st.tuples(st.just("grow"), st.sampled_from([0, 1, 7, 64, 4_096, 100_000, -1, -100_000])),
 )
@@ -94,7 +153,11 @@ class Subject:
     def _append_many(self, timestamp_ms: Any, key_size: int | None, sizes: Sequence[int]) -> int:
         """Append until a call takes no record. A build may take the records in portions."""
         values = [b"%d" % (at % 10) * size for at, size in enumerate(sizes)]
-        keys = None if key_size is None else [b"k" * ((key_size + at) % 70) for at in range(len(sizes))]
+        keys = (
+            None
+            if key_size is None
+            else [b"k" * ((key_size + at) % 70) for at in range(len(sizes))]
+        )
         at = 0
         while at < len(values) and (count := self.open.append_many(timestamp_ms, keys, values, at)):
             at += count
@@ -118,10 +181,14 @@ class Subject:
         results = [self.result]
         if end == "split":
             yield self.result.largest()
-            results = self.result.split([range(1, count, 2), range(0, count, 2)] if count > 1 else [range(count)])
+            results = self.result.split(
+                [range(1, count, 2), range(0, count, 2)] if count > 1 else [range(count)]
+            )
         deliveries = [self.build.make_delivery(self.result, index) for index in range(count)]
         for number, result in enumerate(results):
-            result.fail(ERROR) if end == "failed" else result.complete(100 * number, 77 if end == "logged" else -1)
+            result.fail(ERROR) if end == "failed" else result.complete(
+                100 * number, 77 if end == "logged" else -1
+            )
         for delivery in deliveries:
             try:
                 yield delivery.result()
@@ -130,7 +197,10 @@ class Subject:
             yield delivery.done(), delivery.cancelled(), type(delivery.exception())
         for result in results:
             yield (
-                [str(told) if isinstance(told, BaseException) else told for told in result.get_many(0, result.count)]
+                [
+                    str(told) if isinstance(told, BaseException) else told
+                    for told in result.get_many(0, result.count)
+                ]
                 if end != "failed"
                 else None
             )
@@ -148,14 +218,20 @@ def test_any_offset_is_told(build: Any, loop: asyncio.AbstractEventLoop, base_of
     """The deliveries report any offset, also one that overflows a C integer with the record's index added. The first and
     the second look agree.
     """
-    result = build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 3, BASE)
+    result = build.ProduceRequestResult(
+        build.DeliveryContext(loop, lambda _error, _count: None), "orders", 3, BASE
+    )
     opened = build.MemoryRecordsBuilder(result, BASE, 1_000)
     deliveries = [opened.append(BASE, None, b"v") for _ in range(3)]
     opened.close()
     result.complete(base_offset, -1)
     told = [[delivery.result() for delivery in deliveries] for _ in range(2)]
     assert told[0] == told[1] == list(result.get_many(0, 3))
-    assert [metadata.offset for metadata in told[0]] == [base_offset, base_offset + 1, base_offset + 2]
+    assert [metadata.offset for metadata in told[0]] == [
+        base_offset,
+        base_offset + 1,
+        base_offset + 2,
+    ]
 
 
 @on_compiled
@@ -185,7 +261,9 @@ def test_a_batch_takes_the_same_and_says_the_same(
 
 @on_compiled
 @pytest.mark.parametrize("end", [0, 63, 64, 8_191, 8_192, TABLE - 1, TABLE])
-def test_indices_round_the_ends_of_the_table(build: Any, loop: asyncio.AbstractEventLoop, end: int) -> None:
+def test_indices_round_the_ends_of_the_table(
+    build: Any, loop: asyncio.AbstractEventLoop, end: int
+) -> None:
     """At an index where a varint gets longer, or past the table of indices, both builds agree. Past the table only
     `append_record` takes records.
     """
@@ -215,10 +293,26 @@ def test_indices_round_the_ends_of_the_table(build: Any, loop: asyncio.AbstractE
         ([b"a", b"long" * 9, b"bc"], (39, 36)),
         ((b"longer", b"a", b""), (7, 6)),
         ([bytes(70_000)] * 3, (210_000, 70_000)),
-        *((kind([b"a", odd, b"b"]), None) for kind in (list, tuple) for odd in (None, Bytes(b"odd"), bytearray(b"odd"), "odd", 3)),
+        *(
+            (kind([b"a", odd, b"b"]), None)
+            for kind in (list, tuple)
+            for odd in (None, Bytes(b"odd"), bytearray(b"odd"), "odd", 3)
+        ),
         *(([b"a"] * at + [None] + [b"a"] * (2 - at), None) for at in range(3)),
         (Listed([b"a"]), None),
-        *((other, None) for other in (None, b"bytes", "text", {b"a": b"b"}, {b"a"}, iter([b"a"]), map(bytes, [3]), 7)),
+        *(
+            (other, None)
+            for other in (
+                None,
+                b"bytes",
+                "text",
+                {b"a": b"b"},
+                {b"a"},
+                iter([b"a"]),
+                map(bytes, [3]),
+                7,
+            )
+        ),
     ],
 )
 def test_a_column_is_measured(build: Any, column: Any, sizes: tuple[int, int] | None) -> None:
@@ -235,7 +329,9 @@ def test_both_measure_the_same(build: Any, column: list[Any], is_tuple: bool) ->
 
 @on_both
 @pytest.mark.parametrize("has_keys", [True, False])
-def test_many_may_be_any_sequence(build: Any, loop: asyncio.AbstractEventLoop, has_keys: bool) -> None:
+def test_many_may_be_any_sequence(
+    build: Any, loop: asyncio.AbstractEventLoop, has_keys: bool
+) -> None:
     """`append_many` writes the same bytes for a list, a tuple and a sequence that makes its own items. It begins at the given index."""
     seen = []
     for kind in (list, tuple, UserList):
@@ -247,7 +343,9 @@ def test_many_may_be_any_sequence(build: Any, loop: asyncio.AbstractEventLoop, h
 
 
 @on_compiled
-def test_what_a_closed_batch_keeps_does_not_wake_the_collector(build: Any, loop: asyncio.AbstractEventLoop) -> None:
+def test_what_a_closed_batch_keeps_does_not_wake_the_collector(
+    build: Any, loop: asyncio.AbstractEventLoop
+) -> None:
     """Closing batches makes few containers. After enough new containers, the collector would walk all kept deliveries."""
     batches = [Subject(build, loop, 1_000) for _ in range(200)]
     for one in batches:
@@ -261,7 +359,9 @@ def test_what_a_closed_batch_keeps_does_not_wake_the_collector(build: Any, loop:
         assert gc.get_count()[0] - before < len(batches) // 10
     finally:
         gc.enable()
-    assert [tuple(map(list, one.result.record_sizes or ())) for one in batches] == [([0, 1, 2], [0, 1, 2], [0, 1, 2])] * len(batches)
+    assert [tuple(map(list, one.result.record_sizes or ())) for one in batches] == [
+        ([0, 1, 2], [0, 1, 2], [0, 1, 2])
+    ] * len(batches)
 
 
 @on_compiled
@@ -280,7 +380,13 @@ def test_what_a_closed_batch_keeps_does_not_wake_the_collector(build: Any, loop:
     ],
 )
 def test_many_that_are_not_plain_are_refused(
-    build: Any, loop: asyncio.AbstractEventLoop, keys: Any, values: Any, first: int, error: type[Exception], taken: int
+    build: Any,
+    loop: asyncio.AbstractEventLoop,
+    keys: Any,
+    values: Any,
+    first: int,
+    error: type[Exception],
+    taken: int,
 ) -> None:
     """`append_many` raises and keeps the records before the refused item. It reads nothing outside of the sequences."""
     batch = Subject(build, loop, 1_000).open
@@ -300,7 +406,9 @@ class Parting(int):
 
 @on_compiled
 @pytest.mark.parametrize("which", ["keys", "values"])
-def test_many_that_vanish_are_not_read(build: Any, loop: asyncio.AbstractEventLoop, which: str) -> None:
+def test_many_that_vanish_are_not_read(
+    build: Any, loop: asyncio.AbstractEventLoop, which: str
+) -> None:
     """The batch releases its old time when it takes a new one. The destructor clears the column before the batch
     reads any record from it.
     """
@@ -359,14 +467,23 @@ MANY_HEADERS: list[Any] = [[("h", b"v")] * count for count in (31, 32, 33, 70)] 
 
 SENDS = st.lists(
     st.one_of(
-        st.fixed_dictionaries({"topic": st.just("orders"), "value": SMALL.map(bytes)}, optional={"key": SMALL.map(bytes)}),
         st.fixed_dictionaries(
-            {"topic": st.sampled_from(["orders", "orders", "others", "", "no such", 3, None, b"orders"])},
+            {"topic": st.just("orders"), "value": SMALL.map(bytes)},
+            optional={"key": SMALL.map(bytes)},
+        ),
+        st.fixed_dictionaries(
+            {
+                "topic": st.sampled_from(
+                    ["orders", "orders", "others", "", "no such", 3, None, b"orders"]
+                )
+            },
             optional={
                 "value": PARTS | ODD,
                 "key": PARTS | ODD,
                 "partition": st.sampled_from([None, 0, 1, 2, 7, -1, "1", True, 0.0, 2**70]),
-                "timestamp_ms": st.sampled_from([None, 0, 5, BASE, 2**40, 2**63 - 1, 2**63, -1, "now", 1.5, True]),
+                "timestamp_ms": st.sampled_from(
+                    [None, 0, 5, BASE, 2**40, 2**63 - 1, 2**63, -1, "now", 1.5, True]
+                ),
                 "headers": st.sampled_from(
                     [
                         (),
@@ -393,10 +510,17 @@ SENDS = st.lists(
                 "key": SMALL.map(bytes),
                 "partition": st.integers(0, 2),
                 "timestamp_ms": st.integers(0, 2**63 - 1),
-                "headers": st.lists(st.sampled_from(GOOD_HEADERS) | st.sampled_from(ODD_HEADERS), max_size=4),
+                "headers": st.lists(
+                    st.sampled_from(GOOD_HEADERS) | st.sampled_from(ODD_HEADERS), max_size=4
+                ),
             },
         ),
-        st.fixed_dictionaries({"topic": st.just("orders"), "headers": st.just([("h", b"v")]) | st.sampled_from(MANY_HEADERS)}),
+        st.fixed_dictionaries(
+            {
+                "topic": st.just("orders"),
+                "headers": st.just([("h", b"v")]) | st.sampled_from(MANY_HEADERS),
+            }
+        ),
     ),
     min_size=1,
     max_size=25,
@@ -409,7 +533,13 @@ async def sent(build: Any, records: list[dict[str, Any]]) -> Any:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 3)
         cluster.create_topic("others", 1)
-        producer = producer_on(build)(**cluster.client_options, chance=lambda: 0.4, wall_clock=loop.time, max_block_ms=50, linger_ms=1_000)
+        producer = producer_on(build)(
+            **cluster.client_options,
+            chance=lambda: 0.4,
+            wall_clock=loop.time,
+            max_block_ms=50,
+            linger_ms=1_000,
+        )
         given_back: list[Any] = []
         async with producer:
             await producer.send("orders", b"first")
@@ -419,8 +549,15 @@ async def sent(build: Any, records: list[dict[str, Any]]) -> Any:
                 except Exception as error:
                     given_back.append((type(error), str(error)))
         told = [one if isinstance(one, tuple) else await one for one in given_back]
-        log = [cluster.records(topic, index) for topic, count in (("orders", 3), ("others", 1)) for index in range(count)]
-        return told, [[(one.key, one.value, one.timestamp_ms, one.headers) for one in partition] for partition in log]
+        log = [
+            cluster.records(topic, index)
+            for topic, count in (("orders", 3), ("others", 1))
+            for index in range(count)
+        ]
+        return told, [
+            [(one.key, one.value, one.timestamp_ms, one.headers) for one in partition]
+            for partition in log
+        ]
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
@@ -432,7 +569,9 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
 @on_compiled
 @settings(max_examples=100, deadline=None)
 @given(records=SENDS)
-def test_a_producer_sends_the_same_and_says_the_same(build: Any, records: list[dict[str, Any]]) -> None:
+def test_a_producer_sends_the_same_and_says_the_same(
+    build: Any, records: list[dict[str, Any]]
+) -> None:
     """Both builds get right and wrong arguments. They agree on deliveries, errors and their texts, metadata and the log."""
     plain, other = (run(sent(one, records)) for one in (PLAIN, build))
     for theirs, ours, record in zip(other[0], plain[0], records, strict=True):
@@ -451,26 +590,34 @@ def test_a_producer_sends_the_same_and_says_the_same(build: Any, records: list[d
         {"headers": (("h\u00e4", b""),), "timestamp_ms": 2**62, "key": b"k", "partition": 0},
     ],
 )
-async def test_a_partition_a_time_and_headers_go_the_fast_way(build: Any, dress: dict[str, Any]) -> None:
+async def test_a_partition_a_time_and_headers_go_the_fast_way(
+    build: Any, dress: dict[str, Any]
+) -> None:
     """A record with a partition, a time or headers takes the fast path when an open batch has enough bytes left."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 1)
         async with producer_on(build)(**cluster.client_options, linger_ms=1_000) as producer:
             await producer.send("orders", b"opens a batch")
-            with mock.patch.object(producer._fast_path, "slowly", side_effect=AssertionError("it went the slow way")):
+            with mock.patch.object(
+                producer._fast_path, "slowly", side_effect=AssertionError("it went the slow way")
+            ):
                 delivery = await producer.send("orders", b"v", **dress)
             await producer.flush()
         assert (await delivery).offset == 1
         [record] = cluster.records("orders", 0)[1:]
         assert (record.key, record.value) == (dress.get("key"), b"v")
-        assert [(name, value and bytes(value)) for name, value in record.headers] == list(dress.get("headers", ()))
+        assert [(name, value and bytes(value)) for name, value in record.headers] == list(
+            dress.get("headers", ())
+        )
         assert record.timestamp_ms == dress.get("timestamp_ms", record.timestamp_ms)
 
 
 @on_both
 @pytest.mark.asyncio
 @pytest.mark.parametrize("what", ["key", "value"])
-async def test_only_a_slow_serializer_is_named(build: Any, what: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_a_slow_serializer_is_named(
+    build: Any, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """In real time, which the compiled build reads otherwise than a simulation's: one slow call is named, and no slow code around it."""
 
     def hold() -> None:
@@ -486,10 +633,16 @@ async def test_only_a_slow_serializer_is_named(build: Any, what: str, caplog: py
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 1)
         options: Any = {f"{what}_serializer": serialize}
-        async with producer_on(build)(**cluster.client_options, **options, linger_ms=1_000) as producer:
+        async with producer_on(build)(
+            **cluster.client_options, **options, linger_ms=1_000
+        ) as producer:
             await producer.send("orders", b"opens a batch")
-            producer._fast_path.watch = SlowCallbacks(asyncio.get_running_loop().time, slow_after=0.1)
-            with mock.patch.object(producer._fast_path, "slowly", side_effect=AssertionError("it went the slow way")):
+            producer._fast_path.watch = SlowCallbacks(
+                asyncio.get_running_loop().time, slow_after=0.1
+            )
+            with mock.patch.object(
+                producer._fast_path, "slowly", side_effect=AssertionError("it went the slow way")
+            ):
                 await producer.send("orders", b"v", b"k")
                 hold()
                 await producer.send("orders", b"v", b"k")
@@ -502,7 +655,9 @@ async def test_only_a_slow_serializer_is_named(build: Any, what: str, caplog: py
 @on_both
 @pytest.mark.asyncio
 @pytest.mark.parametrize("by_topic", [False, True])
-async def test_what_a_serializer_does_is_not_taken_for_the_fast_paths_own(build: Any, *, by_topic: bool) -> None:
+async def test_what_a_serializer_does_is_not_taken_for_the_fast_paths_own(
+    build: Any, *, by_topic: bool
+) -> None:
     """An error of it that a dictionary or attribute raises, too, is its failure; what it returns is checked, and it is called once."""
     called: list[Any] = []
 
@@ -515,19 +670,36 @@ async def test_what_a_serializer_does_is_not_taken_for_the_fast_paths_own(build:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 1)
         options: Any = {} if by_topic else {"value_serializer": serialize}
-        async with producer_on(build)(**cluster.client_options, **options, linger_ms=1_000) as producer:
+        async with producer_on(build)(
+            **cluster.client_options, **options, linger_ms=1_000
+        ) as producer:
             topic: Any = producer.topic("orders", value=serialize)
             send = topic.send if by_topic else functools.partial(producer.send, "orders")
             await send([b"opens a batch"])
-            for error in (KeyError("k"), AttributeError("a"), TypeError("t"), RuntimeError("r"), ValueError("v")):
-                with pytest.raises(SerializationError, match=f"value_serializer raised {type(error).__name__} in serialize") as raised:
+            for error in (
+                KeyError("k"),
+                AttributeError("a"),
+                TypeError("t"),
+                RuntimeError("r"),
+                ValueError("v"),
+            ):
+                with pytest.raises(
+                    SerializationError,
+                    match=f"value_serializer raised {type(error).__name__} in serialize",
+                ) as raised:
                     await send(error)
                 assert raised.value.__cause__ is error
             for made in (None, "text", 1.5):
-                with pytest.raises(SerializationError, match=f"value_serializer gave {type(made).__name__} for 'orders', not bytes"):
+                with pytest.raises(
+                    SerializationError,
+                    match=f"value_serializer gave {type(made).__name__} for 'orders', not bytes",
+                ):
                     await send([made])
             for wrong in ("k", 1):
-                with pytest.raises(SerializationError, match=f"key for 'orders' is {type(wrong).__name__}, not bytes"):
+                with pytest.raises(
+                    SerializationError,
+                    match=f"key for 'orders' is {type(wrong).__name__}, not bytes",
+                ):
                     await send([b"not serialized"], wrong)
             await send([bytearray(b"array")])
             await send([b"keyed"], b"k")
@@ -545,7 +717,9 @@ async def test_an_encoded_record_is_counted_once(build: Any) -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 1)
         options: Any = {"value_serializer": lambda value: value, "batch_size": 1_000}
-        async with producer_on(build)(**cluster.client_options, **options, linger_ms=1_000) as producer:
+        async with producer_on(build)(
+            **cluster.client_options, **options, linger_ms=1_000
+        ) as producer:
             await producer.send("orders", b"opens a batch")
             await producer.flush()
             producer.send_nowait("orders", b"is the first of its iteration")
@@ -560,7 +734,12 @@ async def test_headers_are_refused_where_the_format_has_none() -> None:
     """The send raises when the message format has no headers, also when a batch is already open."""
     async with FakeCluster(memory=True, version="1.0") as cluster:
         cluster.create_topic("orders", 1)
-        async with Producer(**cluster.client_options, linger_ms=1_000, message_format_max=1, enable_idempotence=False) as producer:
+        async with Producer(
+            **cluster.client_options,
+            linger_ms=1_000,
+            message_format_max=1,
+            enable_idempotence=False,
+        ) as producer:
             await producer.send("orders", b"opens a batch")
             with pytest.raises(UsageError, match="headers need record format 2"):
                 await producer.send("orders", b"v", headers=[("h", b"v")])

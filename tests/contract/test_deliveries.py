@@ -34,7 +34,9 @@ async def test_awaited_once_and_again(side: Side) -> None:
 
 async def test_before_its_end_it_says_so(side: Side) -> None:
     topic = await side.topic()
-    async with side.producer(linger_ms=60_000, request_timeout_ms=10_000, delivery_timeout_ms=120_000) as producer:
+    async with side.producer(
+        linger_ms=60_000, request_timeout_ms=10_000, delivery_timeout_ms=120_000
+    ) as producer:
         await producer.partitions_for(topic)
         delivery = await producer.send(topic, b"v")
         assert not delivery.done()
@@ -90,16 +92,22 @@ async def test_cancelling_the_handle_ends_the_handle_alone(side: Side) -> None:
     assert len((await side.log(topic))[0]) == 1
 
 
-async def test_callbacks_run_in_the_order_of_sends(side: Side, caplog: pytest.LogCaptureFixture) -> None:
+async def test_callbacks_run_in_the_order_of_sends(
+    side: Side, caplog: pytest.LogCaptureFixture
+) -> None:
     """A callback that raises stops no other, and a removed one does not run. A callback added after the end runs in a
     later event-loop iteration.
     """
     topic = await side.topic()
     order: list[int] = []
     complaints: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: complaints.append(context)
+    )
     async with side.producer(linger_ms=1) as producer:
-        deliveries = [await producer.send(topic, b"%d" % number, partition=0) for number in range(10)]
+        deliveries = [
+            await producer.send(topic, b"%d" % number, partition=0) for number in range(10)
+        ]
         for number, delivery in enumerate(deliveries):
             delivery.add_done_callback(lambda _, number=number: order.append(number))
         deliveries[4].add_done_callback(lambda _: 1 / 0)
@@ -121,7 +129,9 @@ async def test_asyncios_helpers_take_it(side: Side) -> None:
     """gather, wait, wait_for, shield and as_completed take a delivery without a task around it."""
     topic = await side.topic()
     async with side.producer() as producer:
-        deliveries = [await producer.send(topic, b"%d" % number, partition=0) for number in range(10)]
+        deliveries = [
+            await producer.send(topic, b"%d" % number, partition=0) for number in range(10)
+        ]
         assert asyncio.isfuture(deliveries[0])
         gathered = await asyncio.gather(*deliveries)
         assert [one.offset for one in gathered] == list(range(10))

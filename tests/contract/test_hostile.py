@@ -16,7 +16,9 @@ HERE = pathlib.Path(__file__)
 SECONDS = 300
 
 
-@pytest.mark.parametrize("build", [pytest.param(one.id, id=one.id, marks=one.marks) for one in BUILDS])
+@pytest.mark.parametrize(
+    "build", [pytest.param(one.id, id=one.id, marks=one.marks) for one in BUILDS]
+)
 @pytest.mark.parametrize("case", hostile.CASES)
 def test_it_survives(build: str, case: str) -> None:
     """Run one case of hostile.py."""

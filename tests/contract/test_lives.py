@@ -63,7 +63,9 @@ async def test_one_start(side: Side) -> None:
 async def test_flush_covers_what_was_sent(side: Side) -> None:
     """After the flush every delivery has ended. The summary counts the records that it waited for, and is zero when there was none."""
     topic = await side.topic()
-    async with side.producer(linger_ms=60_000, request_timeout_ms=10_000, delivery_timeout_ms=120_000) as producer:
+    async with side.producer(
+        linger_ms=60_000, request_timeout_ms=10_000, delivery_timeout_ms=120_000
+    ) as producer:
         await producer.partitions_for(topic)
         assert await producer.flush() == (0, 0, 0)
         deliveries = [await producer.send(topic, b"%d" % number) for number in range(10)]
@@ -72,7 +74,10 @@ async def test_flush_covers_what_was_sent(side: Side) -> None:
         assert await producer.flush(timeout=5) == (0, 0, 0)
         assert await producer.flush(timeout=timedelta(seconds=5)) == (0, 0, 0)
         assert producer.health(patience=timedelta(seconds=5))
-        for call in (lambda: producer.flush(timeout=timedelta(-1)), lambda: producer.health(patience="5")):
+        for call in (
+            lambda: producer.flush(timeout=timedelta(-1)),
+            lambda: producer.health(patience="5"),
+        ):
             with pytest.raises(UsageError, match="it is seconds, from 0 on, or a timedelta"):
                 await call()
 
@@ -83,7 +88,9 @@ async def test_stop_sends_what_is_there(side: Side) -> None:
     deliveries = []
     with pytest.raises(ZeroDivisionError):
         async with side.producer(linger_ms=1000) as producer:
-            deliveries += [await producer.send(topic, b"%d" % number, partition=0) for number in range(5)]
+            deliveries += [
+                await producer.send(topic, b"%d" % number, partition=0) for number in range(5)
+            ]
             1 / 0  # noqa: B018
     assert [delivery.result().offset for delivery in deliveries] == list(range(5))
     assert len((await side.log(topic))[0]) == 5
@@ -102,7 +109,9 @@ async def test_options(side: Side) -> None:
 
 async def test_options_of_the_environment(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     """`from_env` reads environment variables. Arguments of the call take precedence."""
-    for name in [each for each in os.environ if each.startswith("AIOPRODUCER_")]:  # as those of this run of the tests
+    for name in [
+        each for each in os.environ if each.startswith("AIOPRODUCER_")
+    ]:  # as those of this run of the tests
         monkeypatch.delenv(name)
     monkeypatch.setenv("SHOP_KAFKA_LINGER_MS", "5")
     monkeypatch.setenv("SHOP_KAFKA_ACKS", "1")

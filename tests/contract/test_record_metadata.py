@@ -40,16 +40,22 @@ class Mine(RecordMetadata):
 @pytest.fixture
 def deliveries(build: Any) -> Iterator[list[Any]]:
     with contextlib.closing(asyncio.new_event_loop()) as loop:
-        result = build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 3, NOW)
+        result = build.ProduceRequestResult(
+            build.DeliveryContext(loop, lambda _error, _count: None), "orders", 3, NOW
+        )
         opened = build.MemoryRecordsBuilder(result, NOW, 1_000_000)
-        found = [opened.append(NOW + at % 7, b"k" * (at % 5), b"v" * (at % 11)) for at in range(RECORDS)]
+        found = [
+            opened.append(NOW + at % 7, b"k" * (at % 5), b"v" * (at % 11)) for at in range(RECORDS)
+        ]
         opened.close()
         result.complete(100, -1)
         yield found
 
 
 def expected(at: int) -> RecordMetadata:
-    return RecordMetadata("orders", 3, 100 + at, NOW + at % 7, TimestampType.CREATE_TIME, at % 5, at % 11)
+    return RecordMetadata(
+        "orders", 3, 100 + at, NOW + at % 7, TimestampType.CREATE_TIME, at % 5, at % 11
+    )
 
 
 @on_both
@@ -77,7 +83,12 @@ def test_it_is_a_named_tuple(deliveries: list[Any]) -> None:
     assert hash(metadata) == hash(expected(5)) == hash(tuple(expected(5)))
     topic, partition, offset, *_ = metadata
     assert (topic, partition, offset) == ("orders", 3, 105)
-    for again in (pickle.loads(pickle.dumps(metadata)), copy.copy(metadata), copy.deepcopy(metadata), metadata._replace(offset=105)):
+    for again in (
+        pickle.loads(pickle.dumps(metadata)),
+        copy.copy(metadata),
+        copy.deepcopy(metadata),
+        metadata._replace(offset=105),
+    ):
         assert (type(again), again) == (RecordMetadata, expected(5))
 
 

@@ -116,14 +116,21 @@ async def test_order_of_calls_is_order_of_the_log(side: Side) -> None:
     """Each key is in one partition. Its records are in the order in which the calls first ran, in any task."""
     topic = await side.topic()
     async with side.producer(linger_ms=1) as producer:
-        await asyncio.gather(*(producer.send(topic, b"%d" % number, b"key-%d" % (number % 5)) for number in range(200)))
+        await asyncio.gather(
+            *(
+                producer.send(topic, b"%d" % number, b"key-%d" % (number % 5))
+                for number in range(200)
+            )
+        )
     places: dict[bytes, set[int]] = {}
     values: dict[bytes, list[int]] = {}
     for partition, records in (await side.log(topic)).items():
         for key, value, _, _ in records:
             places.setdefault(key, set()).add(partition)  # type: ignore[arg-type]
             values.setdefault(key, []).append(int(value))  # type: ignore[arg-type]
-    assert {key: len(where) for key, where in places.items()} == {b"key-%d" % number: 1 for number in range(5)}
+    assert {key: len(where) for key, where in places.items()} == {
+        b"key-%d" % number: 1 for number in range(5)
+    }
     assert values == {b"key-%d" % number: list(range(number, 200, 5)) for number in range(5)}
 
 
@@ -132,10 +139,17 @@ async def test_kafkas_partitioner_places_keys(side: Side) -> None:
     topic = await side.topic()
     async with side.producer() as producer:
         placed = [
-            (await producer.send_and_wait(topic, b"v", key)).partition for key in (b"21", b"foobar", b"abc", b"a-little-bit-long-string")
+            (await producer.send_and_wait(topic, b"v", key)).partition
+            for key in (b"21", b"foobar", b"abc", b"a-little-bit-long-string")
         ]
     assert placed == [
-        number % 3 for number in (0x7FFFFFFF & -973932308, 0x7FFFFFFF & -790332482, 0x7FFFFFFF & 479470107, 0x7FFFFFFF & -985981536)
+        number % 3
+        for number in (
+            0x7FFFFFFF & -973932308,
+            0x7FFFFFFF & -790332482,
+            0x7FFFFFFF & 479470107,
+            0x7FFFFFFF & -985981536,
+        )
     ]
 
 
@@ -148,7 +162,9 @@ async def test_records_of_two_topics_that_alternate(side: Side) -> None:
         for number in range(20):
             await producer.send(topics[number % 2], b"%d" % number, b"key")
     for at, topic in enumerate(topics):
-        values = [value for records in (await side.log(topic)).values() for _, value, _, _ in records]
+        values = [
+            value for records in (await side.log(topic)).values() for _, value, _, _ in records
+        ]
         assert values == [b"first", *(b"%d" % number for number in range(at, 20, 2))]
 
 
@@ -161,7 +177,9 @@ async def test_a_partitioner_of_ones_own(side: Side, *, is_short: bool) -> None:
         assert partitions in (1, side.partitions)
         return 0 if key is None else len(key) % partitions
 
-    def by_all(_topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Any) -> int:
+    def by_all(
+        _topic: str, key: bytes | None, value: bytes | None, partitions: int, available: Any
+    ) -> int:
         assert (_topic, value, list(available)) == (topic, b"v", list(range(partitions)))
         return by_key(key, partitions)
 
@@ -195,18 +213,42 @@ async def test_a_partitioner_that_is_wrong(side: Side, chosen: object) -> None:
         ({"timestamp_ms": True}, UsageError, "timestamp_ms=True .* milliseconds since 1970"),
         ({"timestamp_ms": "canary"}, UsageError, "timestamp_ms=str .* milliseconds since 1970"),
         ({"timestamp_ms": 2**63}, UsageError, "timestamp_ms="),
-        ({"headers": 5}, SerializationError, "headers are a mapping or a sequence of pairs, not int"),
+        (
+            {"headers": 5},
+            SerializationError,
+            "headers are a mapping or a sequence of pairs, not int",
+        ),
         ({"headers": [("a",)]}, SerializationError, "a header is a pair"),
         ({"headers": [(b"a", b"1")]}, SerializationError, "a header's key is a string, not bytes"),
-        ({"headers": [("a", 1)]}, SerializationError, "a header's value is bytes, a string or None, not int"),
-        ({"headers": {"canary\udce9": b"1"}}, SerializationError, "a header's key has characters that UTF-8 does not"),
-        ({"headers": [("canary\udce9", b"1")]}, SerializationError, "a header's key has characters that UTF-8 does not"),
-        ({"headers": {"a": "canary\ud800"}}, SerializationError, "a header's value has characters that UTF-8 does not"),
+        (
+            {"headers": [("a", 1)]},
+            SerializationError,
+            "a header's value is bytes, a string or None, not int",
+        ),
+        (
+            {"headers": {"canary\udce9": b"1"}},
+            SerializationError,
+            "a header's key has characters that UTF-8 does not",
+        ),
+        (
+            {"headers": [("canary\udce9", b"1")]},
+            SerializationError,
+            "a header's key has characters that UTF-8 does not",
+        ),
+        (
+            {"headers": {"a": "canary\ud800"}},
+            SerializationError,
+            "a header's value has characters that UTF-8 does not",
+        ),
         ({"value": CANARY * 200_000}, RecordTooLarge, r"more than max_request_size=1048576"),
     ],
 )
-@pytest.mark.parametrize("method", ["send", "send_nowait", "send_and_wait", "send_many", "from_thread"])
-async def test_what_the_caller_gets_wrong(side: Side, method: str, arguments: dict[str, Any], error: type[KafkaError], said: str) -> None:
+@pytest.mark.parametrize(
+    "method", ["send", "send_nowait", "send_and_wait", "send_many", "from_thread"]
+)
+async def test_what_the_caller_gets_wrong(
+    side: Side, method: str, arguments: dict[str, Any], error: type[KafkaError], said: str
+) -> None:
     """Each side raises the same error text before it queues the record. The text has no key or value, and the producer continues."""
     topic = await side.topic()
     record: dict[str, Any] = {"value": CANARY, "key": CANARY, **arguments}
@@ -217,25 +259,37 @@ async def test_what_the_caller_gets_wrong(side: Side, method: str, arguments: di
             if method == "send_many":
                 await producer.send_many(asked, [Record(**record)])
             elif method == "from_thread":
-                await asyncio.wrap_future(await asyncio.to_thread(producer.from_thread.send, asked, **record))
+                await asyncio.wrap_future(
+                    await asyncio.to_thread(producer.from_thread.send, asked, **record)
+                )
             else:
                 sent = getattr(producer, method)(asked, **record)
                 if method != "send_nowait":
                     await sent
         assert "canary" not in f"{raised.value} {raised.value!r}"
         await producer.send_and_wait(topic, b"fine", partition=0)
-    assert [value for records in (await side.log(topic)).values() for _, value, _, _ in records] == [b"fine"]
+    assert [
+        value for records in (await side.log(topic)).values() for _, value, _, _ in records
+    ] == [b"fine"]
 
 
 async def test_numbers_and_times_of_data_frames(side: Side) -> None:
     """Every way to send takes integers of other types, and aware datetimes."""
     topic = await side.topic()
-    given: dict[str, Any] = {"partition": np.int64(1), "timestamp_ms": datetime(2023, 11, 14, 22, 13, 20, 999, tzinfo=UTC)}
+    given: dict[str, Any] = {
+        "partition": np.int64(1),
+        "timestamp_ms": datetime(2023, 11, 14, 22, 13, 20, 999, tzinfo=UTC),
+    }
     async with side.producer(partitioner=lambda _key, _count: np.int32(0)) as producer:
         await producer.send(topic, b"0", **given)
         await producer.send_many(topic, [Record(b"1", **given)])
         await producer.send_many(topic, [Record(b"2", **given)])
-        await producer.send_columns(topic, values=pa.array([b"3"]), partition=np.int64(1), timestamps_ms=given["timestamp_ms"])
+        await producer.send_columns(
+            topic,
+            values=pa.array([b"3"]),
+            partition=np.int64(1),
+            timestamps_ms=given["timestamp_ms"],
+        )
         await producer.send(topic, b"4", timestamp_ms=np.int64(1_700_000_000_000))
         for number in (True, np.float64(1), -1):
             with pytest.raises(UsageError, match="partition"):
@@ -266,14 +320,25 @@ async def test_serializers(side: Side) -> None:
         assert (name, tuple(headers)) == (topic, (("h", b"1"),))
         return f"{value}!".encode()
 
-    async with side.producer(value_serializer=json_serializer, key_serializer=with_topic) as producer:
-        metadata = await producer.send_and_wait(topic, {"id": 1}, 5, headers=(("h", b"1"),), partition=0, timestamp_ms=1)
+    async with side.producer(
+        value_serializer=json_serializer, key_serializer=with_topic
+    ) as producer:
+        metadata = await producer.send_and_wait(
+            topic, {"id": 1}, 5, headers=(("h", b"1"),), partition=0, timestamp_ms=1
+        )
         await producer.send_and_wait(topic, None, partition=0, timestamp_ms=2)
     assert (metadata.serialized_key_size, metadata.serialized_value_size) == (2, 8)
-    assert (await side.log(topic))[0] == [(b"5!", b'{"id":1}', 1, (("h", b"1"),)), (None, None, 2, ())]
+    assert (await side.log(topic))[0] == [
+        (b"5!", b'{"id":1}', 1, (("h", b"1"),)),
+        (None, None, 2, ()),
+    ]
 
 
-@pytest.mark.parametrize("given", [{"h": b"1", "i": "2"}, [("h", "1"), ("i", b"2")], (("h", b"1"), ("i", b"2"))], ids=repr)
+@pytest.mark.parametrize(
+    "given",
+    [{"h": b"1", "i": "2"}, [("h", "1"), ("i", b"2")], (("h", b"1"), ("i", b"2"))],
+    ids=repr,
+)
 async def test_who_is_shown_headers_gets_pairs_of_bytes(side: Side, given: Any) -> None:
     """A serializer and an interceptor may iterate them in each form that they were given in."""
     topic = await side.topic()
@@ -296,7 +361,9 @@ async def test_who_is_shown_headers_gets_pairs_of_bytes(side: Side, given: Any) 
 async def test_a_serializer_that_raises(side: Side) -> None:
     topic = await side.topic()
     async with side.producer(value_serializer=json_serializer) as producer:
-        with pytest.raises(SerializationError, match=r"value_serializer raised TypeError in .* on a set") as raised:
+        with pytest.raises(
+            SerializationError, match=r"value_serializer raised TypeError in .* on a set"
+        ) as raised:
             await producer.send(topic, {CANARY})
         assert "canary" not in str(raised.value)
 
@@ -325,7 +392,9 @@ async def test_a_typed_topic(side: Side) -> None:
         await producer.send(name, {"id": 3}, partition=0, timestamp_ms=3)
         await texts.send_many([Record("d", "k", 0, 4), Record(None, "k", 0, 5)])
         metadata = await texts.send_and_wait("f", partition=0, timestamp_ms=6)
-        with pytest.raises(SerializationError, match=f"value for '{name}' is set, not str") as raised:
+        with pytest.raises(
+            SerializationError, match=f"value for '{name}' is set, not str"
+        ) as raised:
             await texts.send({CANARY})
         assert "canary" not in str(raised.value)
         assert await texts.partitions() == await producer.partitions_for(name)
@@ -351,7 +420,9 @@ async def test_send_many(side: Side) -> None:
             yield Record(b"b%d" % number, partition=1)
 
     async with side.producer() as producer:
-        deliveries = await producer.send_many(topic, [Record(b"a%d" % number, b"k", 1, number) for number in range(50)])
+        deliveries = await producer.send_many(
+            topic, [Record(b"a%d" % number, b"k", 1, number) for number in range(50)]
+        )
         later = await producer.send_many(topic, more())
         metadata = await deliveries
         assert [one.offset for one in metadata] == list(range(50))
@@ -365,14 +436,22 @@ async def test_send_many(side: Side) -> None:
         for bad in (b"bytes", "text", {"a": 1}, 5):
             with pytest.raises(UsageError, match="records are an iterable"):
                 await producer.send_many(topic, bad)
-    assert [value for _, value, _, _ in (await side.log(topic))[1]] == [*(b"a%d" % n for n in range(50)), b"b0", b"b1", b"b2"]
+    assert [value for _, value, _, _ in (await side.log(topic))[1]] == [
+        *(b"a%d" % n for n in range(50)),
+        b"b0",
+        b"b1",
+        b"b2",
+    ]
 
 
 async def test_send_many_that_stops_half_way_tells_what_is_queued(side: Side) -> None:
     topic = await side.topic()
     async with side.producer() as producer:
         with pytest.raises(SerializationError) as raised:
-            await producer.send_many(topic, [Record(b"1", partition=0), Record(b"2", partition=0), Record(3, partition=0)])  # type: ignore[arg-type]
+            await producer.send_many(
+                topic,
+                [Record(b"1", partition=0), Record(b"2", partition=0), Record(3, partition=0)],
+            )  # type: ignore[arg-type]
         queued = Deliveries.of(raised.value)
         assert [one.offset for one in await queued] == [0, 1]
         assert queued.offsets() == {0: (0, 1)}
@@ -380,7 +459,11 @@ async def test_send_many_that_stops_half_way_tells_what_is_queued(side: Side) ->
         for again in (copy.copy(raised.value), copy.deepcopy(raised.value)):
             assert Deliveries.of(again) is queued
         elsewhere = pickle.loads(pickle.dumps(raised.value))
-        assert (type(elsewhere), str(elsewhere), elsewhere.__notes__) == (type(raised.value), str(raised.value), raised.value.__notes__)
+        assert (type(elsewhere), str(elsewhere), elsewhere.__notes__) == (
+            type(raised.value),
+            str(raised.value),
+            raised.value.__notes__,
+        )
         with pytest.raises(UsageError, match="was pickled, without its deliveries"):
             Deliveries.of(elsewhere)
         with pytest.raises(TypeError, match="Pass on their outcomes"):
@@ -392,11 +475,20 @@ async def test_send_columns(side: Side) -> None:
     topic = await side.topic()
     values = pa.array([b"0", None, b"2", b"3"])
     async with side.producer() as producer:
-        deliveries = await producer.send_columns(topic, values=values, keys=pa.array(["a", "b", None, "d"]), partition=1, timestamps_ms=5)
-        later = await producer.send_columns(topic, values=values[2:], partition=1, timestamps_ms=pa.array([7, 8]))
+        deliveries = await producer.send_columns(
+            topic, values=values, keys=pa.array(["a", "b", None, "d"]), partition=1, timestamps_ms=5
+        )
+        later = await producer.send_columns(
+            topic, values=values[2:], partition=1, timestamps_ms=pa.array([7, 8])
+        )
         metadata = await deliveries
         assert [one.offset for one in metadata] == list(range(4))
-        assert [(one.serialized_key_size, one.serialized_value_size) for one in metadata] == [(1, 1), (1, -1), (-1, 1), (1, 1)]
+        assert [(one.serialized_key_size, one.serialized_value_size) for one in metadata] == [
+            (1, 1),
+            (1, -1),
+            (-1, 1),
+            (1, 1),
+        ]
         assert await deliveries[-1] == metadata[-1]
         assert await later.wait() == (2, 0, 0)
         assert await (await producer.send_columns(topic, values=values[:0])) == []
@@ -404,7 +496,9 @@ async def test_send_columns(side: Side) -> None:
             with pytest.raises(UsageError, match="values are "):
                 await producer.send_columns(topic, values=bad)
         with pytest.raises(RecordTooLarge) as raised:
-            await producer.send_columns(topic, values=pa.array([b"last", bytes(2**21)]), partition=1, timestamps_ms=9)
+            await producer.send_columns(
+                topic, values=pa.array([b"last", bytes(2**21)]), partition=1, timestamps_ms=9
+            )
         assert [one.offset for one in await Deliveries.of(raised.value)] == [6]  # type: ignore[attr-defined]
     assert (await side.log(topic))[1] == [
         *((b"a", b"0", 5, ()), (b"b", None, 5, ()), (None, b"2", 5, ()), (b"d", b"3", 5, ())),
@@ -432,12 +526,17 @@ async def test_from_threads(side: Side) -> None:
         door = producer.from_thread
 
         def work(name: int) -> list[Any]:
-            return [door.send(topic, b"%d" % number, b"%d" % name, partition=name).result(30) for number in range(20)]
+            return [
+                door.send(topic, b"%d" % number, b"%d" % name, partition=name).result(30)
+                for number in range(20)
+            ]
 
         results = await asyncio.gather(*(asyncio.to_thread(work, name) for name in range(3)))
     assert [[one.offset for one in some] for some in results] == [list(range(20))] * 3
     for name, records in (await side.log(topic)).items():
-        assert [(key, value) for key, value, _, _ in records] == [(b"%d" % name, b"%d" % number) for number in range(20)]
+        assert [(key, value) for key, value, _, _ in records] == [
+            (b"%d" % name, b"%d" % number) for number in range(20)
+        ]
     assert threading.active_count() < 50
     with pytest.raises(ProducerClosed):
         await asyncio.wrap_future(await asyncio.to_thread(door.send, topic, b"v"))
@@ -451,15 +550,35 @@ async def test_send_columns_with_headers_and_partitions(side: Side) -> None:
     values = pa.array([b"0", b"1", b"2"])
     async with side.producer() as producer:
         deliveries = await producer.send_columns(
-            topic, values=values, headers=headers, partitions=pa.array([1, 0, 1], pa.int32()), timestamps_ms=5
+            topic,
+            values=values,
+            headers=headers,
+            partitions=pa.array([1, 0, 1], pa.int32()),
+            timestamps_ms=5,
         )
         assert [(one.partition, one.offset) for one in await deliveries] == [(1, 0), (0, 0), (1, 1)]
         with pytest.raises(UsageError, match="give one of them"):
-            await producer.send_columns(topic, values=values, partition=1, partitions=pa.array([1, 0, 1]))
+            await producer.send_columns(
+                topic, values=values, partition=1, partitions=pa.array([1, 0, 1])
+            )
         for given, error, said in (
             ({"partitions": pa.array([1, -1, 0])}, UsageError, "row 1: partition=-1"),
-            ({"headers": pa.array([[], [{"key": None, "value": b""}], []], kind), "partition": 1}, UsageError, "row 1: a header's key"),
-            ({"headers": pa.array([[], [{"key": "a", "value": bytes(2**21)}], []], kind), "partition": 1}, RecordTooLarge, "row 1: "),
+            (
+                {
+                    "headers": pa.array([[], [{"key": None, "value": b""}], []], kind),
+                    "partition": 1,
+                },
+                UsageError,
+                "row 1: a header's key",
+            ),
+            (
+                {
+                    "headers": pa.array([[], [{"key": "a", "value": bytes(2**21)}], []], kind),
+                    "partition": 1,
+                },
+                RecordTooLarge,
+                "row 1: ",
+            ),
         ):
             with pytest.raises(error, match=said) as raised:
                 await producer.send_columns(topic, values=values, timestamps_ms=6, **given)

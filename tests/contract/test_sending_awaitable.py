@@ -92,7 +92,9 @@ async def by_fastapi(call: Any) -> None:
         tasks.add_task(call)
         return {"taken": True}
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://test"
+    ) as client:
         assert (await client.post("/orders")).json() == {"taken": True}
 
 
@@ -115,7 +117,8 @@ RUNNERS: dict[str, Callable[[Any], Awaitable[Any]]] = {
     "by_wait": lambda call: asyncio.wait([asyncio.create_task(call())]),
     "by_shield": lambda call: asyncio.shield(call()),
     "from_a_thread": lambda call: asyncio.to_thread(
-        lambda loop: asyncio.run_coroutine_threadsafe(call(), loop).result(10), asyncio.get_running_loop()
+        lambda loop: asyncio.run_coroutine_threadsafe(call(), loop).result(10),
+        asyncio.get_running_loop(),
     ),
     "by_python_task": lambda call: asyncio.tasks._PyTask(call()),  # type: ignore[attr-defined]
     "by_background_task": lambda call: BackgroundTask(call)(),
@@ -145,7 +148,11 @@ async def test_whoever_runs_it_the_record_is_sent(build: Any, verb: str, run: st
         for _ in range(2):
             await RUNNERS[run](functools.partial(getattr(producer, verb), "orders", b"v", b"k"))
         if run != "by_eager_task":
-            await RUNNERS[run](functools.partial(getattr(producer, verb), topic="others", value=b"w", headers=[("a", b"1")]))
+            await RUNNERS[run](
+                functools.partial(
+                    getattr(producer, verb), topic="others", value=b"w", headers=[("a", b"1")]
+                )
+            )
         await producer.flush()
         assert cluster.values("orders") == [b"first", b"v", b"v"]
         assert cluster.values("others") == [b"w"] * (run != "by_eager_task")
@@ -158,11 +165,20 @@ async def test_records_stand_in_the_order_of_their_first_steps(build: Any) -> No
         late, early = producer.send("orders", b"late"), producer.send("orders", b"early")
         await early
         await late
-        tasks = [asyncio.create_task(producer.send("orders", b"%d" % number)) for number in range(100)]
+        tasks = [
+            asyncio.create_task(producer.send("orders", b"%d" % number)) for number in range(100)
+        ]
         assert len(cluster.values("orders")) == 1
         await asyncio.gather(*tasks)
-        await asyncio.gather(*(producer.send_and_wait("orders", b"%d" % number) for number in range(100, 200)))
-        assert cluster.values("orders") == [b"first", b"early", b"late", *(b"%d" % number for number in range(200))]
+        await asyncio.gather(
+            *(producer.send_and_wait("orders", b"%d" % number) for number in range(100, 200))
+        )
+        assert cluster.values("orders") == [
+            b"first",
+            b"early",
+            b"late",
+            *(b"%d" % number for number in range(200)),
+        ]
 
 
 @pytest.mark.asyncio
@@ -183,7 +199,9 @@ async def test_what_is_closed_before_its_first_step_is_not_sent(build: Any, verb
 
 
 @pytest.mark.asyncio
-async def test_cancelled_while_it_waits_for_metadata_it_is_not_queued(build: Any, verb: str) -> None:
+async def test_cancelled_while_it_waits_for_metadata_it_is_not_queued(
+    build: Any, verb: str
+) -> None:
     async with running(build) as (producer, cluster):
         task = asyncio.create_task(getattr(producer, verb)("later", b"v"))
         for _ in range(20):
@@ -212,11 +230,19 @@ async def test_cancelled_while_it_waits_for_memory_it_is_not_queued(build: Any, 
         cluster.brokers[1].resume()
         await asyncio.gather(*queued)
         await producer.send_and_wait("orders", b"next")
-        assert [value[:9].rstrip(b"\0") for value in cluster.values("orders")] == [b"first", b"0", b"1", b"2", b"next"]
+        assert [value[:9].rstrip(b"\0") for value in cluster.values("orders")] == [
+            b"first",
+            b"0",
+            b"1",
+            b"2",
+            b"next",
+        ]
 
 
 @pytest.mark.asyncio
-async def test_cancelled_while_it_waits_for_the_next_turn_it_is_not_queued(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_while_it_waits_for_the_next_turn_it_is_not_queued(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The test sends in a tight loop until one coroutine waits for the next event-loop iteration, and cancels that one."""
     async with running(build) as (producer, cluster):
         # By time a slice is over at its first look at the clock, after 16 records, where another process had this one's core meanwhile.
@@ -270,7 +296,9 @@ async def waits_for_flush(producer: Any) -> None:
 
 @pytest.mark.parametrize("wait", [waits_for_one, waits_for_gather, waits_for_many, waits_for_flush])
 @pytest.mark.asyncio
-async def test_a_wait_ends_within_anyios_cancel_scope(build: Any, wait: Callable[[Any], Awaitable[None]]) -> None:
+async def test_a_wait_ends_within_anyios_cancel_scope(
+    build: Any, wait: Callable[[Any], Awaitable[None]]
+) -> None:
     """Its scopes know their own cancellations by the message alone. CancelledError left them, through `move_on_after` and `fail_after`, too."""
     async with running(build) as (producer, cluster):
         held = cluster.hang("Produce")
@@ -303,7 +331,11 @@ async def test_a_cancellation_keeps_its_message(build: Any) -> None:
             assert handle.cancel(message)
         assert await message_of(task) == ("of the task",)
         assert await message_of(gathering) == ("of gather",)
-        assert [await message_of(handle) for handle in handles] == [("of a handle",), ("of a handle",), ()]
+        assert [await message_of(handle) for handle in handles] == [
+            ("of a handle",),
+            ("of a handle",),
+            (),
+        ]
         gathered = await asyncio.gather(*handles, return_exceptions=True)
         assert [error.args for error in gathered] == [("of a handle",), ("of a handle",), ("",)]
         with pytest.raises(asyncio.CancelledError, match="of a handle"):
@@ -355,7 +387,14 @@ def test_its_function_says_what_it_is(build: Any, verb: str) -> None:
         assert inspect.iscoroutinefunction(one)
     assert inspect.isfunction(function)
     assert inspect.ismethod(bound)
-    assert list(inspect.signature(bound).parameters) == ["topic", "value", "key", "partition", "timestamp_ms", "headers"]
+    assert list(inspect.signature(bound).parameters) == [
+        "topic",
+        "value",
+        "key",
+        "partition",
+        "timestamp_ms",
+        "headers",
+    ]
     assert (function.__name__, function.__qualname__) == (verb, f"Producer.{verb}")
     assert "Raises:" in (function.__doc__ or "")
     call = bound("orders", b"v")
@@ -367,7 +406,12 @@ def test_its_function_says_what_it_is(build: Any, verb: str) -> None:
 async def test_mocks_take_it_for_a_coroutine_function(build: Any, verb: str) -> None:
     """`AsyncMock(spec=Producer)` and `create_autospec(Producer)` return awaitables. With autospec, wrong arguments raise."""
     face = producer_on(build)
-    for mock in (AsyncMock(spec=face), AsyncMock(spec_set=face), create_autospec(face, instance=True), create_autospec(face)()):
+    for mock in (
+        AsyncMock(spec=face),
+        AsyncMock(spec_set=face),
+        create_autospec(face, instance=True),
+        create_autospec(face)(),
+    ):
         method = getattr(mock, verb)
         method.return_value = "given"
         assert inspect.iscoroutinefunction(method)

@@ -48,7 +48,12 @@ async def test_committed_records_are_visible(side: Side) -> None:
         assert await side.visible(topic, is_open=True) == {0: [], 1: [], 2: []}
         await producer.commit_transaction()
         found = await side.visible(topic)
-    assert sorted(value for values in found.values() for value in values if value) == [b"0", b"many", b"many", b"many"]
+    assert sorted(value for values in found.values() for value in values if value) == [
+        b"0",
+        b"many",
+        b"many",
+        b"many",
+    ]
     assert found[0][0] == b"0"
 
 
@@ -98,7 +103,9 @@ async def test_a_function_runs_again_after_an_abort(side: Side) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_a_function_runs_no_more_often_than_it_may(side: Side, error: Exception, runs: int) -> None:
+async def test_a_function_runs_no_more_often_than_it_may(
+    side: Side, error: Exception, runs: int
+) -> None:
     """The last error is raised as it was, and the transaction was aborted."""
     topic = await side.topic()
     ran = 0
@@ -182,11 +189,17 @@ MISUSES: dict[str, Callable[[Any, str], Any]] = {
     "send_and_wait": lambda producer, topic: producer.send_and_wait(topic, b"v"),
     "send_nowait": lambda producer, topic: producer.send_nowait(topic, b"v"),
     "send_many": lambda producer, topic: producer.send_many(topic, [b"v"] * 100),
-    "send_columns": lambda producer, topic: producer.send_columns(topic, values=pa.array([b"v"] * 100)),
+    "send_columns": lambda producer, topic: producer.send_columns(
+        topic, values=pa.array([b"v"] * 100)
+    ),
     "commit_transaction": lambda producer, _topic: producer.commit_transaction(),
     "abort_transaction": lambda producer, _topic: producer.abort_transaction(),
-    "send_offsets_to_transaction": lambda producer, topic: producer.send_offsets_to_transaction({(topic, 0): 1}, "g"),
-    "send_position_to_transaction": lambda producer, topic: producer.send_position_to_transaction("job", 1, topic=topic),
+    "send_offsets_to_transaction": lambda producer, topic: producer.send_offsets_to_transaction(
+        {(topic, 0): 1}, "g"
+    ),
+    "send_position_to_transaction": lambda producer, topic: producer.send_position_to_transaction(
+        "job", 1, topic=topic
+    ),
 }
 
 
@@ -195,7 +208,9 @@ async def test_without_an_open_transaction(side: Side, misuse: str) -> None:
     """Each call raises an error that names the missing call, and sends nothing."""
     topic = await side.topic()
     async with transactional(side) as producer:
-        with pytest.raises(TransactionMisuse, match=r"has no transaction open: call begin_transaction\(\)"):
+        with pytest.raises(
+            TransactionMisuse, match=r"has no transaction open: call begin_transaction\(\)"
+        ):
             await MISUSES[misuse](producer, topic)
         assert await side.visible(topic) == {0: [], 1: [], 2: []}
 
@@ -299,7 +314,10 @@ async def test_another_transactional_id(side: Side) -> None:
         first = producer.config.transactional_id
         await producer.begin_transaction()
         await producer.send(topic, b"open", partition=0)
-        with pytest.raises(TransactionMisuse, match=r"init_transactions\(\) has no place here: the producer has a transaction open"):
+        with pytest.raises(
+            TransactionMisuse,
+            match=r"init_transactions\(\) has no place here: the producer has a transaction open",
+        ):
             await producer.init_transactions("other")
         assert (await producer.prepare_transaction()).transactional_id == first
         for wrong in ("", 7):
@@ -319,7 +337,9 @@ async def prepared_by(side: Side, topic: str, value: bytes, **options: Any) -> P
     async with transactional(side, **options) as producer:
         await producer.begin_transaction()
         await producer.send(topic, value, partition=0)
-        await producer.send_position_to_transaction(producer.config.transactional_id, 7, topic=topic)
+        await producer.send_position_to_transaction(
+            producer.config.transactional_id, 7, topic=topic
+        )
         prepared: PreparedTransaction = await producer.prepare_transaction()
     return prepared
 
@@ -327,7 +347,10 @@ async def prepared_by(side: Side, topic: str, value: bytes, **options: Any) -> P
 async def test_a_resolver_ends_what_is_prepared(side: Side) -> None:
     """After the producers are gone; both ends may be said again."""
     topic = await side.topic()
-    kept, dropped = await prepared_by(side, topic, b"kept"), await prepared_by(side, topic, b"dropped")
+    kept, dropped = (
+        await prepared_by(side, topic, b"kept"),
+        await prepared_by(side, topic, b"dropped"),
+    )
     assert await side.visible(topic, is_open=True) == {0: [], 1: [], 2: []}
     async with side.resolver() as resolver:
         for _ in range(2):
@@ -346,19 +369,30 @@ async def test_what_a_resolver_is_refused(side: Side) -> None:
         return raised.value.name
 
     async with side.resolver() as resolver:
-        kept, dropped = await prepared_by(side, topic, b"kept"), await prepared_by(side, topic, b"dropped")
+        kept, dropped = (
+            await prepared_by(side, topic, b"kept"),
+            await prepared_by(side, topic, b"dropped"),
+        )
         await resolver.commit(kept)
         assert await refusal(resolver.abort(kept)) == "INVALID_TXN_STATE"
         await resolver.abort(dropped)
         assert await refusal(resolver.commit(dropped)) == "INVALID_TXN_STATE"
-        first, second = [await prepared_by(side, topic, value, name=name) for value in (b"first", b"second")]
+        first, second = [
+            await prepared_by(side, topic, value, name=name) for value in (b"first", b"second")
+        ]
         assert await refusal(resolver.commit(first)) == "PRODUCER_FENCED"
         await resolver.commit(second)
         third = await prepared_by(side, topic, b"third", name=name)
         assert await refusal(resolver.commit(second)) == "PRODUCER_FENCED"
         await resolver.abort(third)
-        assert await refusal(resolver.commit(third._replace(transactional_id=uuid.uuid4().hex))) == "INVALID_PRODUCER_ID_MAPPING"
-        assert await refusal(resolver.commit(third._replace(producer_id=third.producer_id + 1_000))) == "INVALID_PRODUCER_ID_MAPPING"
+        assert (
+            await refusal(resolver.commit(third._replace(transactional_id=uuid.uuid4().hex)))
+            == "INVALID_PRODUCER_ID_MAPPING"
+        )
+        assert (
+            await refusal(resolver.commit(third._replace(producer_id=third.producer_id + 1_000)))
+            == "INVALID_PRODUCER_ID_MAPPING"
+        )
     assert await side.visible(topic) == {0: [b"kept", b"second"], 1: [], 2: []}
 
 
@@ -380,6 +414,9 @@ async def test_a_position_that_is_prepared(side: Side) -> None:
         listed = await resolver.list_transactions(group)
         assert [(one.transactional_id, one.producer_id) for one in listed] == [prepared[:2]]
         (described,) = await resolver.describe_transactions([group, uuid.uuid4().hex])
-        assert (described.transactional_id, described.producer_id, described.timeout_ms) == (*prepared[:2], 60_000)
+        assert (described.transactional_id, described.producer_id, described.timeout_ms) == (
+            *prepared[:2],
+            60_000,
+        )
         # real markers may still be on their way
         assert described.state in ("PrepareCommit", "CompleteCommit")

@@ -14,10 +14,14 @@ from aioproducer.core.topic_routing import NO_LEADER, TopicRouting
 from aioproducer.core.topic_updates import elect
 
 
-def made(*leaders: int, timeout: float = 0.0, near: set[int] | None = None) -> tuple[Availability, TopicRouting]:
+def made(
+    *leaders: int, timeout: float = 0.0, near: set[int] | None = None
+) -> tuple[Availability, TopicRouting]:
     availability = Availability(timeout, near.__contains__ if near is not None else None)
     routing = TopicRouting("t", NO_ID, availability)
-    routing.queues += [PartitionQueue(routing, partition, leader, FULL) for partition, leader in enumerate(leaders)]
+    routing.queues += [
+        PartitionQueue(routing, partition, leader, FULL) for partition, leader in enumerate(leaders)
+    ]
     return availability, routing
 
 
@@ -125,7 +129,12 @@ def test_who_is_asked_for_nothing_is_not_late_any_more() -> None:
 
 def test_what_waits_behind_its_own_batches_waits_too() -> None:
     """For the answer to what is in flight; not for anything else, and not once it has gone elsewhere."""
-    for leader, in_flight, queued, is_late in ((1, 1, 1, True), (1, 0, 1, False), (1, 1, 0, False), (2, 1, 1, False)):
+    for leader, in_flight, queued, is_late in (
+        (1, 1, 1, True),
+        (1, 0, 1, False),
+        (1, 1, 0, False),
+        (2, 1, 1, False),
+    ):
         availability, routing = made(1, 2, timeout=1.0)
         queue = routing.sticky = routing.queues[0]
         availability.blocked(1, 0.0, queue)
@@ -184,14 +193,18 @@ def test_a_change_is_told_by_another_version() -> None:
         (set(), {2}, (0, 2, 3)),
     ],
 )
-def test_records_without_a_key_stay_in_the_rack(near: set[int], avoided: set[int], choices: tuple[int, ...]) -> None:
+def test_records_without_a_key_stay_in_the_rack(
+    near: set[int], avoided: set[int], choices: tuple[int, ...]
+) -> None:
     """While anything in it is usable; the user's partitioner is told of all."""
     availability, routing = made(1, 2, 1, 3, near=near)
     for queue in routing.queues:
         if queue.leader in avoided:
             availability.avoid(queue)
     assert routing.choices == choices
-    assert routing.available == tuple(queue.partition for queue in routing.queues if queue.leader not in avoided)
+    assert routing.available == tuple(
+        queue.partition for queue in routing.queues if queue.leader not in avoided
+    )
 
 
 def test_a_leader_in_another_rack_is_noticed() -> None:
@@ -245,6 +258,12 @@ def test_one_notion_of_usable(leaders: list[int], late: set[int], muted: set[int
     for at in muted.intersection(range(len(leaders))):
         availability.avoid(routing.queues[at])
     usable = tuple(queue.partition for queue in routing.queues if availability.is_usable(queue))
-    expected = tuple(at for at, leader in enumerate(leaders) if leader >= 0 and leader not in late and at not in muted)
+    expected = tuple(
+        at
+        for at, leader in enumerate(leaders)
+        if leader >= 0 and leader not in late and at not in muted
+    )
     assert usable == expected
-    assert routing.available == (expected or tuple(at for at, leader in enumerate(leaders) if leader >= 0))
+    assert routing.available == (
+        expected or tuple(at for at, leader in enumerate(leaders) if leader >= 0)
+    )

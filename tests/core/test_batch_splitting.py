@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproducer.core.batch_splitting import Piece, in_halves, without
-from aioproducer.engine.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
+from aioproducer.engine.chosen_build import (
+    DeliveryContext,
+    MemoryRecordsBuilder,
+    ProduceRequestResult,
+)
 from aioproducer.records.reader import Record, read_batches
 from aioproducer.records.record_batch import encode_headers, header
 
@@ -20,7 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BASE = 1_700_000_000_000
-HOME = DeliveryContext(cast("Any", SimpleNamespace(time=time.monotonic)), lambda _error, _count: None)
+HOME = DeliveryContext(
+    cast("Any", SimpleNamespace(time=time.monotonic)), lambda _error, _count: None
+)
 RECORDS = st.lists(
     st.tuples(
         st.integers(-(10**6), 10**12),
@@ -72,7 +78,10 @@ def test_halves_have_all_records_in_order_as_they_were(records: Sequence[Any], m
     slack = 10 * len(records)  # deltas of times and places become shorter
     assert all(len(piece.payload) <= limit + slack or len(piece.indexes) == 1 for piece in pieces)
     assert len(records) == 1 or len(pieces) > 1
-    assert all(len(one.payload) + len(two.payload) > limit - slack for one, two in itertools.pairwise(pieces))
+    assert all(
+        len(one.payload) + len(two.payload) > limit - slack
+        for one, two in itertools.pairwise(pieces)
+    )
 
 
 def test_halves_end_at_single_records() -> None:
@@ -84,21 +93,31 @@ def test_halves_end_at_single_records() -> None:
         pieces = [
             half
             for piece in pieces
-            for half in (in_halves(piece.payload, piece.base_timestamp, 1 << 20) if len(piece.indexes) > 1 else [piece])
+            for half in (
+                in_halves(piece.payload, piece.base_timestamp, 1 << 20)
+                if len(piece.indexes) > 1
+                else [piece]
+            )
         ]
         rounds += 1
     assert len(pieces) == 16
     assert rounds <= 5
-    assert [read(piece)[0].value for piece in pieces] == [b"." * 10 * number for number in range(16)]
+    assert [read(piece)[0].value for piece in pieces] == [
+        b"." * 10 * number for number in range(16)
+    ]
 
 
 @given(records=RECORDS, data=st.data())
-def test_bad_records_stand_alone_and_the_others_together(records: Sequence[Any], data: st.DataObject) -> None:
+def test_bad_records_stand_alone_and_the_others_together(
+    records: Sequence[Any], data: st.DataObject
+) -> None:
     """The split makes a batch of each bad record first, in order. All other records, if there are any, follow as one batch."""
     bad = data.draw(st.sets(st.integers(0, len(records) - 1)))
     pieces = without(*payload_of(records), bad)
     rest = [index for index in range(len(records)) if index not in bad]
-    assert [list(piece.indexes) for piece in pieces] == [[index] for index in sorted(bad)] + ([rest] if rest else [])
+    assert [list(piece.indexes) for piece in pieces] == [[index] for index in sorted(bad)] + (
+        [rest] if rest else []
+    )
     assert_same(pieces, records)
 
 
@@ -106,4 +125,7 @@ def test_bad_records_stand_alone_and_the_others_together(records: Sequence[Any],
 def test_two_large_records_become_two_batches(most: int) -> None:
     """A record always fits alone."""
     pieces = in_halves(*payload_of([(0, b"k", b"." * 5000, ()), (-5, b"k", b"." * 5000, ())]), most)
-    assert [(list(piece.indexes), piece.base_timestamp) for piece in pieces] == [([0], BASE), ([1], BASE - 5)]
+    assert [(list(piece.indexes), piece.base_timestamp) for piece in pieces] == [
+        ([0], BASE),
+        ([1], BASE - 5),
+    ]

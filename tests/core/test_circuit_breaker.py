@@ -39,14 +39,21 @@ class Manager:
 def made(**options: Any) -> tuple[FailureRateCircuitBreaker, Manager]:
     """A breaker that mutes when half of 10 records or more of the last second or two failed."""
     breaker, manager = FailureRateCircuitBreaker(), Manager()
-    defaults = {"trigger_message_count": 10, "trigger_failure_perc": 50, "mute_retry_interval_ms": 1000, "enable_mute_inflight_full": False}
+    defaults = {
+        "trigger_message_count": 10,
+        "trigger_failure_perc": 50,
+        "mute_retry_interval_ms": 1000,
+        "enable_mute_inflight_full": False,
+    }
     breaker.configure({**defaults, **options})
     breaker.set_circuit_break_manager(manager)  # type: ignore[arg-type]
     return breaker, manager
 
 
 def context(now: float = 0.0, records: int = 1, in_flight: int = 0) -> Any:
-    return SimpleNamespace(now=now, records=records, node_id=7, partition=PARTITION, in_flight_requests={7: in_flight})
+    return SimpleNamespace(
+        now=now, records=records, node_id=7, partition=PARTITION, in_flight_requests={7: in_flight}
+    )
 
 
 # Counted errors
@@ -142,7 +149,9 @@ def test_partitions_are_counted_apart() -> None:
     assert manager.muted == [OTHER]
 
 
-@pytest.mark.parametrize(("later", "is_muted"), [(0.9, True), (1.9, True), (2.0, False), (500.0, False)])
+@pytest.mark.parametrize(
+    ("later", "is_muted"), [(0.9, True), (1.9, True), (2.0, False), (500.0, False)]
+)
 def test_what_failed_long_ago_is_forgotten(later: float, is_muted: bool) -> None:
     """After two intervals nothing of it counts; after one it still does, and so do the successes."""
     breaker, manager = made()
@@ -166,7 +175,9 @@ def test_a_partition_that_is_restored_begins_anew() -> None:
     """Its failures of before say nothing any more, or it would be muted by the next one."""
     breaker, manager = made()
     breaker.on_complete(context(records=30), PARTITION, FAILED)
-    assert not breaker.on_complete(context(records=30), PARTITION, FAILED), "it is muted: its probes are the manager's"
+    assert not breaker.on_complete(context(records=30), PARTITION, FAILED), (
+        "it is muted: its probes are the manager's"
+    )
     manager.muted.clear()
     breaker.on_complete(context(records=9), PARTITION, None)
     breaker.on_complete(context(records=8), PARTITION, FAILED)
@@ -174,7 +185,9 @@ def test_a_partition_that_is_restored_begins_anew() -> None:
 
 
 @pytest.mark.parametrize(("in_flight", "muted"), [(1, [7]), (0, [])])
-def test_with_one_request_in_flight_a_broker_that_is_full_is_muted(in_flight: int, muted: list[int]) -> None:
+def test_with_one_request_in_flight_a_broker_that_is_full_is_muted(
+    in_flight: int, muted: list[int]
+) -> None:
     """`enable_mute_inflight_full`: what has not come back still holds the slot; what has failed does not."""
     breaker, manager = made(enable_mute_inflight_full=True)
     assert breaker.on_complete(context(in_flight=in_flight), PARTITION, FAILED) is bool(muted)

@@ -36,7 +36,10 @@ def test_what_lingers_and_is_still_open_is_there_at_its_time() -> None:
 def made(*expiries: float) -> tuple[IncompleteBatches, list[ProducerBatch]]:
     routing = TopicRouting("t", NO_ID)
     queue = PartitionQueue(routing, 0, 1, None)
-    batches = [ProducerBatch(queue, at, OpenBatch(), None, expires_at=expiry) for at, expiry in enumerate(expiries)]
+    batches = [
+        ProducerBatch(queue, at, OpenBatch(), None, expires_at=expiry)
+        for at, expiry in enumerate(expiries)
+    ]
     incomplete = IncompleteBatches()
     for batch in batches:
         incomplete.roots[batch] = None

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     ],
     ids=["three batches", "all of several records", "the end of the epochs", "a batch cut twice"],
 )
-def test_every_way(sizes: tuple[int, ...], trouble: int, epoch: int, states: int, record_property: Callable[[str, object], None]) -> None:
+def test_every_way(
+    sizes: tuple[int, ...],
+    trouble: int,
+    epoch: int,
+    states: int,
+    record_property: Callable[[str, object], None],
+) -> None:
     """No state breaks a promise, and from each state the client can end all its batches."""
     seen = explore(World(sizes, trouble, epoch))
     record_property("states", seen.states)

@@ -13,7 +13,12 @@ from batches import FULL, answered, install, partition_queues, put, sent, split,
 from aioproducer.core import topic_routing as module
 from aioproducer.core.drain_policy import DrainPolicy, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.partition_queues import NO_LEADER, PartitionQueue, PartitionQueues, ReadyPartitions
+from aioproducer.core.partition_queues import (
+    NO_LEADER,
+    PartitionQueue,
+    PartitionQueues,
+    ReadyPartitions,
+)
 from aioproducer.core.producer_batch import ProducerBatch, State
 from aioproducer.core.retries import ProduceAttempts
 from aioproducer.core.sequence_numbers import Idempotence
@@ -109,7 +114,9 @@ def test_by_load_a_broker_that_does_not_answer_is_late() -> None:
     assert rules.availability.late == 1
 
 
-def test_a_batch_that_is_opened_within_an_opening_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_opened_within_an_opening_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A signal handler sends to the partition while its batch is made (rule 9): both batches have their own place."""
     rules, (queue,) = partition_queues(1)
     inner = []
@@ -202,7 +209,10 @@ def test_a_batch_that_was_split() -> None:
         (State.READY, 1, b"         2", (2, 0)),
         (State.READY, 1, b"         3", (2, 1)),
     ]
-    assert all((part.may_be_written, part.attempts, part.spared) == (True, batches[1].attempts, 1) for part in (first, second))
+    assert all(
+        (part.may_be_written, part.attempts, part.spared) == (True, batches[1].attempts, 1)
+        for part in (first, second)
+    )
     assert list(queue.closed) == [first, second, batches[2]]
     assert list(rules.incomplete) == [first, second, batches[2]]
     assert rules.incomplete.expired(110) == []
@@ -297,7 +307,11 @@ def test_a_key_has_one_partition() -> None:
         assert key in routing.by_key
 
 
-@pytest.mark.parametrize("key", ["text", bytearray(b"bytes"), memoryview(b"bytes"), 1], ids=lambda key: type(key).__name__)
+@pytest.mark.parametrize(
+    "key",
+    ["text", bytearray(b"bytes"), memoryview(b"bytes"), 1],
+    ids=lambda key: type(key).__name__,
+)
 def test_a_key_is_bytes(key: object) -> None:
     """The topic routing refuses a key that equals bytes but is mutable, since it cannot be a key of a dictionary."""
     rules, _ = partition_queues(1)
@@ -361,7 +375,12 @@ def test_a_topic_made_anew() -> None:
     before.sticky = queue
     batch = put(rules, queue)
     routing = install(rules, topic(2, topic_id=b"another topic id", epoch=0))
-    assert (routing is before, routing.sticky, routing.topic_id, queue.routing) == (False, None, b"another topic id", routing)
+    assert (routing is before, routing.sticky, routing.topic_id, queue.routing) == (
+        False,
+        None,
+        b"another topic id",
+        routing,
+    )
     assert (queue.leader, queue.epoch) == (2, 0)
     assert sent(rules, 2) == [batch]
 
@@ -378,7 +397,9 @@ def test_fewer_partitions_of_a_topic_made_anew() -> None:
     assert len(routing.queues) == 1
     assert (routing.sticky, routing.gone, gone.open) == (None, [gone], FULL)
     assert {routing.by_key[b"%d" % number].partition for number in range(20)} == {0}
-    assert [batch.payload for batch in sent(rules, 2)] == [b"         1"], "at a broker that says what is the matter"
+    assert [batch.payload for batch in sent(rules, 2)] == [b"         1"], (
+        "at a broker that says what is the matter"
+    )
     again = install(rules, topic(2, 3, topic_id=b"another topic id"))
     assert (again.queues[1], again.gone, gone.leader) == (gone, (), 3)
 
@@ -402,7 +423,9 @@ def test_a_topic_id_stays_known() -> None:
     assert install(rules, topic(1, topic_id=b"sixteen bytes id")) is before
     assert install(rules, topic(1, topic_id=b"sixteen bytes id")).topic_id == b"sixteen bytes id"
     assert install(rules, topic(1)).topic_id == b"sixteen bytes id"
-    assert install(rules, topic(1, 1)).topic_id == b"sixteen bytes id"  # as a broker that knows no ids tells of a new partition
+    assert (
+        install(rules, topic(1, 1)).topic_id == b"sixteen bytes id"
+    )  # as a broker that knows no ids tells of a new partition
     assert install(rules, topic(1, topic_id=b"another topic id")).topic_id == b"another topic id"
 
 
@@ -417,7 +440,10 @@ def test_a_cell_says_where_it_is() -> None:
 def test_turns_are_taken_in_order_and_by_broker() -> None:
     """A partition that is ready already keeps its position. A second removal of a partition has no effect."""
     routing = TopicRouting("orders", NO_ID)
-    queues = [PartitionQueue(routing, partition, leader, None) for partition, leader in enumerate((1, 2, 1, NO_LEADER))]
+    queues = [
+        PartitionQueue(routing, partition, leader, None)
+        for partition, leader in enumerate((1, 2, 1, NO_LEADER))
+    ]
     ready = ReadyPartitions(DrainPolicy(Linger.NONE), Idempotence())
     for queue in (*queues, queues[0]):
         ready[queue.leader][queue] = None

@@ -36,9 +36,15 @@ class Accumulating(RuleBasedStateMachine):
         self.by_load = linger is None
         self.linger = linger or 0.0
         self.closings: Counter[ProducerBatch] = Counter()
-        policy = DrainPolicy(Linger.LOAD if self.by_load else Linger.TIME if self.linger else Linger.NONE)
+        policy = DrainPolicy(
+            Linger.LOAD if self.by_load else Linger.TIME if self.linger else Linger.NONE
+        )
         self.rules = PartitionQueues(
-            FULL, linger=self.linger, policy=policy, lifetime=LIFETIME, on_close=lambda batch: self.closings.update([batch])
+            FULL,
+            linger=self.linger,
+            policy=policy,
+            lifetime=LIFETIME,
+            on_close=lambda batch: self.closings.update([batch]),
         )
         self.hurried: set[ProducerBatch] = set()
         self.ripe: set[ProducerBatch] = set()  # they waited enough
@@ -51,7 +57,9 @@ class Accumulating(RuleBasedStateMachine):
         self.records: dict[ProducerBatch, list[int]] = {}
         self.requests: dict[int, deque[list[ProducerBatch]]] = {node: deque() for node in BROKERS}
         self.lanes: dict[int, object] = {node: f"{node}, first" for node in BROKERS}
-        self.flying: dict[PartitionQueue, list[ProducerBatch]] = {queue: [] for queue in self.queues}
+        self.flying: dict[PartitionQueue, list[ProducerBatch]] = {
+            queue: [] for queue in self.queues
+        }
         self.pause_until: dict[PartitionQueue, float] = {}
         self.is_suspect: dict[PartitionQueue, bool] = dict.fromkeys(self.queues, False)
         self.highest_sent: dict[PartitionQueue, tuple[int, ...]] = dict.fromkeys(self.queues, (0,))
@@ -84,20 +92,44 @@ class Accumulating(RuleBasedStateMachine):
     @rule(data=st.data())
     def mark_sendable(self, data: st.DataObject) -> None:
         """It is full, and takes more until it goes."""
-        queue = data.draw(st.sampled_from([queue for queue in self.queues if queue.current is not None]))
+        queue = data.draw(
+            st.sampled_from([queue for queue in self.queues if queue.current is not None])
+        )
         assert queue.current is not None
         self.rules.mark_sendable(queue)
         self.ripe.add(queue.current)
 
-    @rule(node=st.sampled_from(BROKERS), limit=st.sampled_from([1, 3 * RECORD_SIZE, 1000]), least=st.sampled_from(Fill), send=st.booleans())
+    @rule(
+        node=st.sampled_from(BROKERS),
+        limit=st.sampled_from([1, 3 * RECORD_SIZE, 1000]),
+        least=st.sampled_from(Fill),
+        send=st.booleans(),
+    )
     def drain(self, node: int, limit: int, least: Fill, send: bool) -> None:
-        waiting = {queue: min(self.standing(queue), default=None, key=lambda batch: batch.place) for queue in self.queues}
-        filling = {queue.current for queue in self.queues if self.by_load and self.flying[queue]} - self.hurried - self.ripe
-        filling |= {queue.current for queue in self.queues if not queue.closed and least > (queue.current in self.ripe)} - {None}
+        waiting = {
+            queue: min(self.standing(queue), default=None, key=lambda batch: batch.place)
+            for queue in self.queues
+        }
+        filling = (
+            {queue.current for queue in self.queues if self.by_load and self.flying[queue]}
+            - self.hurried
+            - self.ripe
+        )
+        filling |= {
+            queue.current
+            for queue in self.queues
+            if not queue.closed and least > (queue.current in self.ripe)
+        } - {None}
         batches = self.rules.drain(node, self.lanes[node], limit, least=least)
         assert not filling & set(batches), "it was to wait for what is in flight, or to fill"
-        assert len({batch.queue for batch in batches}) == len(batches), "two batches of a partition in one request"
-        assert len(batches) == 1 or sum(len(batch.payload or b"") for batch in batches) <= limit or not batches
+        assert len({batch.queue for batch in batches}) == len(batches), (
+            "two batches of a partition in one request"
+        )
+        assert (
+            len(batches) == 1
+            or sum(len(batch.payload or b"") for batch in batches) <= limit
+            or not batches
+        )
         for batch in batches:
             self.check_drained(batch, node, waiting[batch.queue])
             self.flying[batch.queue].append(batch)
@@ -110,7 +142,9 @@ class Accumulating(RuleBasedStateMachine):
             for batch in batches:
                 self.retry(batch, 0.0)
 
-    def check_drained(self, batch: ProducerBatch, node: int, expected: ProducerBatch | None) -> None:
+    def check_drained(
+        self, batch: ProducerBatch, node: int, expected: ProducerBatch | None
+    ) -> None:
         queue = batch.queue
         assert batch is expected, "not the oldest that stands there"
         assert (batch.state, batch.held, queue.leader) == (State.ENCODING, True, node)
@@ -119,13 +153,21 @@ class Accumulating(RuleBasedStateMachine):
         self.sent_in[batch] = self.epochs[queue.partition]
         if self.is_suspect[queue]:
             assert not self.flying[queue], "one at a time after a failure"
-        assert batch.place > self.highest_sent[queue], "the order changed, and nothing between failed"
+        assert batch.place > self.highest_sent[queue], (
+            "the order changed, and nothing between failed"
+        )
 
     @precondition(lambda self: any(self.requests.values()))
-    @rule(data=st.data(), outcome=st.sampled_from(["ok", "ok", "retry", "fail", "split"]), pause=st.sampled_from([0.0, 1.0, 20.0]))
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from(["ok", "ok", "retry", "fail", "split"]),
+        pause=st.sampled_from([0.0, 1.0, 20.0]),
+    )
     def answer(self, data: st.DataObject, outcome: str, pause: float) -> None:
         """The oldest request of a connection."""
-        node = data.draw(st.sampled_from([node for node, requests in self.requests.items() if requests]))
+        node = data.draw(
+            st.sampled_from([node for node, requests in self.requests.items() if requests])
+        )
         for batch in self.requests[node].popleft():
             if batch.ended:
                 self.land(batch)
@@ -152,7 +194,11 @@ class Accumulating(RuleBasedStateMachine):
                 self.retry(batch, self.now + pause if pause else 0.0)
         self.lanes[node] = f"{node}, after {self.lanes[node]}"[:50] + str(self.appended)
 
-    @rule(partition=st.integers(0, PARTITIONS - 1), leader=st.sampled_from([*BROKERS, NO_LEADER]), is_told=st.booleans())
+    @rule(
+        partition=st.integers(0, PARTITIONS - 1),
+        leader=st.sampled_from([*BROKERS, NO_LEADER]),
+        is_told=st.booleans(),
+    )
     def elect(self, partition: int, leader: int, is_told: bool) -> None:
         """A later election ends a pause; an old broker does not tell of which election a leader is."""
         queue = self.queues[partition]
@@ -163,19 +209,32 @@ class Accumulating(RuleBasedStateMachine):
             self.is_suspect[queue] = True
         self.leaders[partition] = leader
         views = zip(self.leaders, self.epochs, strict=True)
-        install(self.rules, TopicView("t", partitions=tuple(PartitionView(leader, epoch) for leader, epoch in views)))
+        install(
+            self.rules,
+            TopicView(
+                "t", partitions=tuple(PartitionView(leader, epoch) for leader, epoch in views)
+            ),
+        )
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 7.0, 30.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        due = [batch for batch in self.opened_at if batch.expires_at <= self.now and not batch.ended]
+        due = [
+            batch for batch in self.opened_at if batch.expires_at <= self.now and not batch.ended
+        ]
         assert self.rules.incomplete.expired(self.now) == due
         for batch in due:
             ProduceAttempts(self.rules).fail(batch)
         self.rules.wake(self.now)
-        lingered = {batch for batch, when in self.opened_at.items() if when + self.linger <= self.now}
+        lingered = {
+            batch for batch, when in self.opened_at.items() if when + self.linger <= self.now
+        }
         self.ripe |= lingered if self.linger else set()
-        assert all(batch.state is not State.OPEN for batch in lingered if self.opened_at[batch] + FRESH <= self.now), "too old for more"
+        assert all(
+            batch.state is not State.OPEN
+            for batch in lingered
+            if self.opened_at[batch] + FRESH <= self.now
+        ), "too old for more"
         for queue in [queue for queue, until in self.pause_until.items() if until <= self.now]:
             del self.pause_until[queue]
 
@@ -185,7 +244,11 @@ class Accumulating(RuleBasedStateMachine):
         if is_eager:
             self.rules.flush_partial_batches()
             for queue in self.queues:
-                waits = self.linger or (self.by_load and self.flying[queue]) or queue.current in self.ripe
+                waits = (
+                    self.linger
+                    or (self.by_load and self.flying[queue])
+                    or queue.current in self.ripe
+                )
                 assert queue.current is None or queue.closed or not waits
             self.hurried |= {queue.current for queue in self.queues if queue.current is not None}
 
@@ -202,11 +265,15 @@ class Accumulating(RuleBasedStateMachine):
         alive = [batch for batch in self.opened_at if not batch.ended]
         assert list(self.rules.incomplete) == alive
         places = Counter(batch for queue in self.queues for batch in self.standing(queue))
-        places.update(batch for flying in self.flying.values() for batch in flying if not batch.ended)
+        places.update(
+            batch for flying in self.flying.values() for batch in flying if not batch.ended
+        )
         assert places == Counter(alive)
         for batch in alive:
             assert batch.open is None or batch.open.records == self.records[batch]  # type: ignore[attr-defined]
-            assert batch.payload is None or batch.payload == b"".join(b"%10d" % record for record in self.records[batch])
+            assert batch.payload is None or batch.payload == b"".join(
+                b"%10d" % record for record in self.records[batch]
+            )
         assert max(self.closings.values(), default=1) == 1
 
     @invariant()
@@ -224,7 +291,9 @@ class Accumulating(RuleBasedStateMachine):
         for queue in self.queues:
             places = [node for node, queues in self.rules.ready.items() if queue in queues]
             assert places in ([], [queue.leader])
-            waits = queue.current not in self.ripe and (self.linger or (self.by_load and self.flying[queue]))
+            waits = queue.current not in self.ripe and (
+                self.linger or (self.by_load and self.flying[queue])
+            )
             is_due = bool(queue.closed) or (queue.current is not None and not waits)
             is_held = queue in self.pause_until or (self.is_suspect[queue] and self.flying[queue])
             is_elsewhere = self.flying[queue] and queue.connection != self.lanes.get(queue.leader)
@@ -288,7 +357,10 @@ class Accumulating(RuleBasedStateMachine):
         self.land(batch)
         records = self.records[batch]
         pieces = [
-            Piece(range(len(some)), b"".join(b"%10d" % record for record in some), some[0], some[-1]) for some in (records[:1], records[1:])
+            Piece(
+                range(len(some)), b"".join(b"%10d" % record for record in some), some[0], some[-1]
+            )
+            for some in (records[:1], records[1:])
         ]
         parts = ProduceAttempts(self.rules).split(batch, [(piece, None) for piece in pieces])
         self.records.update(zip(parts, (records[:1], records[1:]), strict=True))
@@ -312,12 +384,18 @@ def before(batch: ProducerBatch) -> tuple[int, ...]:
     return (*batch.place[:-1], batch.place[-1] - 1, 1 << 30)
 
 
-def in_its_place(ages: dict[ProducerBatch, float], batch: ProducerBatch, parts: list[ProducerBatch]) -> dict[ProducerBatch, float]:
+def in_its_place(
+    ages: dict[ProducerBatch, float], batch: ProducerBatch, parts: list[ProducerBatch]
+) -> dict[ProducerBatch, float]:
     """The parts of a batch are as old as it."""
     return {each: age for key, age in ages.items() for each in (parts if key is batch else (key,))}
 
 
 TestAccumulating = Accumulating.TestCase
 TestAccumulating.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    max_examples=120,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )

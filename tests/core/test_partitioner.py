@@ -30,7 +30,9 @@ def test_keys_hash_as_in_java(key: bytes, hashed: int) -> None:
 @given(
     key=st.binary(max_size=40)
     | st.text(st.characters(max_codepoint=127), max_size=40).map(str.encode)
-    | st.integers(250, 270).map(lambda size: b"\xff\x80\x7f\x00" * (size // 4) + b"\xfe" * (size % 4))
+    | st.integers(250, 270).map(
+        lambda size: b"\xff\x80\x7f\x00" * (size // 4) + b"\xfe" * (size % 4)
+    )
 )
 def test_keys_hash_as_in_other_clients(client: str, key: bytes) -> None:
     """The hash equals those of other clients for keys of every length, also for keys that are too long to be remembered."""
@@ -46,11 +48,16 @@ def test_remembered_heads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             key = b"%08d%s" % (number * 10_007, filler)
             for _ in range(2):
                 assert murmur2(key) == MURMURS["aiokafka"](key) % 2**32
-            assert all(len(heads) <= 10 and all(len(head) < 64 for head in heads) for heads in module._heads)
+            assert all(
+                len(heads) <= 10 and all(len(head) < 64 for head in heads)
+                for heads in module._heads
+            )
 
 
 @pytest.mark.parametrize("sizes", [(4, 5, 6, 7), (7, 6, 5, 4), (20, 16, 19, 17)])
-def test_keys_that_begin_alike_but_differ_in_size(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_begin_alike_but_differ_in_size(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The size goes into the hash before the first byte."""
     monkeypatch.setattr(module, "_heads", ({}, {}, {}, {}))
     for size in sizes:

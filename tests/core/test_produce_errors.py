@@ -11,9 +11,22 @@ from batches import answered, partition_queues, put, sent
 from aioproducer import errors
 from aioproducer.core.produce_errors import Action, Standing, Verdict, fate, judge, standing
 from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
-from aioproducer.errors import ConnectionLost, Persisted, ProtocolError, RequestTimedOut, broker_error
+from aioproducer.errors import (
+    ConnectionLost,
+    Persisted,
+    ProtocolError,
+    RequestTimedOut,
+    broker_error,
+)
 
-RETRY, FAIL, SPLIT, EXCLUDE, COMPLETE, AWAIT = Action.RETRY, Action.FAIL, Action.SPLIT, Action.EXCLUDE, Action.COMPLETE, Action.AWAIT
+RETRY, FAIL, SPLIT, EXCLUDE, COMPLETE, AWAIT = (
+    Action.RETRY,
+    Action.FAIL,
+    Action.SPLIT,
+    Action.EXCLUDE,
+    Action.COMPLETE,
+    Action.AWAIT,
+)
 RENUMBER, NEW_ID = Action.RENUMBER, Action.NEW_ID
 STANDINGS = (Standing.PLAIN, Standing.FIRST, Standing.UNSURE, Standing.BEHIND)
 
@@ -118,14 +131,26 @@ def test_the_grid_is_complete() -> None:
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["", "transactional"])
 @pytest.mark.parametrize("stands", STANDINGS, ids=lambda stands: stands.name.lower())
-@pytest.mark.parametrize(("code", "name"), [(code, name) for code, name, _ in errors._TABLE], ids=[name for _, name, _ in errors._TABLE])
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(code, name) for code, name, _ in errors._TABLE],
+    ids=[name for _, name, _ in errors._TABLE],
+)
 def test_a_brokers_error(code: int, name: str, stands: Standing, *, transactional: bool) -> None:
     """A batch of one record meets it."""
     verdict = judge(broker_error(code), stands=stands, transactional=transactional)
     assert verdict == _expected(name, STANDINGS.index(stands), transactional=transactional)
 
 
-@pytest.mark.parametrize("name", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_RECORD", "OUT_OF_ORDER_SEQUENCE_NUMBER"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NOT_LEADER_OR_FOLLOWER",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "INVALID_RECORD",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ],
+)
 def test_an_error_with_an_offset(name: str) -> None:
     """A leader appended the batch, and lost the partition while it waited for followers (DelayedProduce). The log may have the batch.
 
@@ -134,7 +159,9 @@ def test_an_error_with_an_offset(name: str) -> None:
     for stands in STANDINGS:
         verdict = judge(broker_error(name), stands=stands)
         uncertain = name in {"NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION"}
-        assert judge(broker_error(name), stands=stands, appended=True) == verdict._replace(uncertain=uncertain)
+        assert judge(broker_error(name), stands=stands, appended=True) == verdict._replace(
+            uncertain=uncertain
+        )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +180,9 @@ def test_an_error_with_an_offset(name: str) -> None:
         ("NOT_LEADER_OR_FOLLOWER", 5, 1, RETRY),
     ],
 )
-def test_what_fewer_records_may_not_meet(name: str, records: int, named: int, action: Action) -> None:
+def test_what_fewer_records_may_not_meet(
+    name: str, records: int, named: int, action: Action
+) -> None:
     """Too large a batch is cut; where the broker names some of its records (KIP-467), the others go without them."""
     assert judge(broker_error(name), records=records, named=named).action is action
 
@@ -168,7 +197,9 @@ def test_an_acknowledgement() -> None:
     assert judge(None) == Verdict(Action.COMPLETE, refresh=False, uncertain=False)
 
 
-@pytest.mark.parametrize("kind", [ConnectionLost, RequestTimedOut, ProtocolError], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [ConnectionLost, RequestTimedOut, ProtocolError], ids=lambda kind: kind.__name__
+)
 def test_no_answer_is_never_certain(kind: type[Exception]) -> None:
     """The client sends the batch again, to the leader of that moment. The unanswered attempt may have been written."""
     assert judge(kind("gone")) == Verdict(RETRY, refresh=True, uncertain=True)  # type: ignore[arg-type]
@@ -183,7 +214,9 @@ def test_no_answer_is_never_certain(kind: type[Exception]) -> None:
         (True, True, Persisted.MAYBE),
     ],
 )
-def test_whether_a_failed_batch_is_in_the_log(*, may_be_written: bool, on_wire: bool, persisted: Persisted) -> None:
+def test_whether_a_failed_batch_is_in_the_log(
+    *, may_be_written: bool, on_wire: bool, persisted: Persisted
+) -> None:
     """A failed batch is certainly absent from the log only if no attempt was uncertain and none is in flight."""
     rules, (queue,) = partition_queues(1)
     batch = put(rules, queue)

@@ -49,14 +49,19 @@ def landed(attempts: int = 1) -> tuple[PartitionQueues, ProducerBatch]:
 def test_time_and_retries(error: str, attempts: int, now: float, action: Action) -> None:
     """The batch has three retries and LIFETIME seconds. After that it is not sent again."""
     _, batch = landed(attempts)
-    assert over(batch, broker_error(error), now=now, retries=3, transactional=False).action is action
+    assert (
+        over(batch, broker_error(error), now=now, retries=3, transactional=False).action is action
+    )
     assert batch.error is not None
 
 
 def test_an_acknowledgement_counts_whenever_it_comes() -> None:
     """An acknowledged batch is in the log, so it completes even after its lifetime."""
     _, batch = landed(9)
-    assert over(batch, None, now=2 * LIFETIME, retries=3, transactional=False).action is Action.COMPLETE
+    assert (
+        over(batch, None, now=2 * LIFETIME, retries=3, transactional=False).action
+        is Action.COMPLETE
+    )
 
 
 def test_doubt_stays() -> None:
@@ -72,7 +77,14 @@ def test_doubt_stays() -> None:
 def test_an_offset_with_an_error_is_doubt(*, appended: bool) -> None:
     """Its leader appended before it was followed."""
     _, batch = landed()
-    over(batch, broker_error("NOT_LEADER_OR_FOLLOWER"), now=0.0, retries=3, transactional=False, appended=appended)
+    over(
+        batch,
+        broker_error("NOT_LEADER_OR_FOLLOWER"),
+        now=0.0,
+        retries=3,
+        transactional=False,
+        appended=appended,
+    )
     assert batch.may_be_written is appended
 
 
@@ -87,13 +99,27 @@ def test_waiting_for_another_is_no_failure() -> None:
     (second,) = sent(rules, 1)
     ProduceAttempts(rules).remove_in_flight(second)
     second.attempts = 1
-    assert over(second, broker_error("OUT_OF_ORDER_SEQUENCE_NUMBER"), now=0.0, retries=0, transactional=False).action is Action.AWAIT
+    assert (
+        over(
+            second,
+            broker_error("OUT_OF_ORDER_SEQUENCE_NUMBER"),
+            now=0.0,
+            retries=0,
+            transactional=False,
+        ).action
+        is Action.AWAIT
+    )
     assert failures(second) == 0
 
 
 @pytest.mark.parametrize(
     ("action", "renumbers", "asks"),
-    [(Action.RETRY, False, False), (Action.AWAIT, False, False), (Action.RENUMBER, True, False), (Action.NEW_ID, True, True)],
+    [
+        (Action.RETRY, False, False),
+        (Action.AWAIT, False, False),
+        (Action.RENUMBER, True, False),
+        (Action.NEW_ID, True, True),
+    ],
 )
 def test_the_way_back(action: Action, *, renumbers: bool, asks: bool) -> None:
     """A batch goes back to its place, with what its action does to numbers and the producer's id."""

@@ -12,7 +12,12 @@ from batches import install, more, partition_queues, put, sent, split, topic, wh
 
 from aioproducer.core.produce_errors import Action
 from aioproducer.core.retries import AGAIN, ProduceAttempts, over
-from aioproducer.core.sequence_numbers import LAST_EPOCH, WINDOW, ProducerIdAndEpoch, SequenceNumbers
+from aioproducer.core.sequence_numbers import (
+    LAST_EPOCH,
+    WINDOW,
+    ProducerIdAndEpoch,
+    SequenceNumbers,
+)
 from aioproducer.core.topic_updates import forgetting, leave_cluster
 from aioproducer.errors import ConnectionLost, broker_error
 
@@ -21,12 +26,18 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.errors import BrokerError, TransportError
 
-OUT_OF_ORDER, FENCED, MOVED = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH", "NOT_LEADER_OR_FOLLOWER"
+OUT_OF_ORDER, FENCED, MOVED = (
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "INVALID_PRODUCER_EPOCH",
+    "NOT_LEADER_OR_FOLLOWER",
+)
 LOST = "no answer"
 OK = ""
 
 
-def idempotent(count: int = 0, *, size: int = 1, partitions: int = 1, epoch: int = 0) -> tuple[PartitionQueues, list[PartitionQueue]]:
+def idempotent(
+    count: int = 0, *, size: int = 1, partitions: int = 1, epoch: int = 0
+) -> tuple[PartitionQueues, list[PartitionQueue]]:
     """Partitions of an idempotent producer, the first with closed batches."""
     rules, queues = partition_queues(*[1] * partitions)
     rules.idempotence.granted = ProducerIdAndEpoch(7, epoch)
@@ -45,16 +56,22 @@ def fly(rules: PartitionQueues, connection: str = "connection") -> list[Producer
     return batches
 
 
-def told(rules: PartitionQueues, batch: ProducerBatch, said: str = OK, *, retries: int = 1000) -> Action | None:
+def told(
+    rules: PartitionQueues, batch: ProducerBatch, said: str = OK, *, retries: int = 1000
+) -> Action | None:
     """An attempt is over, as in the engine."""
     batch.on_wire = False
     ProduceAttempts(rules).remove_in_flight(batch)
-    error: BrokerError | TransportError | None = ConnectionLost("cut") if said == LOST else broker_error(said) if said else None
+    error: BrokerError | TransportError | None = (
+        ConnectionLost("cut") if said == LOST else broker_error(said) if said else None
+    )
     if batch.ended:
         if error is None:
             ProduceAttempts(rules).complete_late(batch)
         return None
-    verdict = over(batch, error, now=0.0, retries=retries, transactional=rules.idempotence.is_transactional)
+    verdict = over(
+        batch, error, now=0.0, retries=retries, transactional=rules.idempotence.is_transactional
+    )
     if verdict.action is Action.COMPLETE:
         ProduceAttempts(rules).complete(batch)
     elif verdict.action in AGAIN:
@@ -274,7 +291,10 @@ def test_an_epoch_is_a_partitions_own() -> None:
     stray(rules, queue)
     more(rules, queue)
     more(rules, other)
-    assert {(batch.queue, *numbers(batch)) for batch in fly(rules)} == {(queue, (1, 0)), (other, (0, 1))}
+    assert {(batch.queue, *numbers(batch)) for batch in fly(rules)} == {
+        (queue, (1, 0)),
+        (other, (0, 1)),
+    }
 
 
 def test_batches_of_the_old_id_end_first() -> None:
@@ -288,7 +308,11 @@ def test_batches_of_the_old_id_end_first() -> None:
     more(rules, queue)
     rules.identify(ProducerIdAndEpoch(8, 0))
     *old, latest = delivered(rules)
-    assert (old, numbers(*old), first.identity.producer_id) == ([first, second], [(0, 1), (0, 2)], 7)
+    assert (old, numbers(*old), first.identity.producer_id) == (
+        [first, second],
+        [(0, 1), (0, 2)],
+        7,
+    )
     assert (latest.identity, latest.sequence) == (ProducerIdAndEpoch(8, 0), 0)
 
 
@@ -304,7 +328,11 @@ def test_a_late_answer_to_an_old_id_changes_nothing() -> None:
     more(rules, queue)
     (new,) = fly(rules)
     ProduceAttempts(rules).complete_late(old)
-    assert (queue.numbers.identity.epoch, queue.numbers.acked, list(queue.numbers.outstanding)) == (1, -1, [new])
+    assert (queue.numbers.identity.epoch, queue.numbers.acked, list(queue.numbers.outstanding)) == (
+        1,
+        -1,
+        [new],
+    )
 
 
 def test_another_id_waits_until_the_old_ones_straggler_is_refused() -> None:
@@ -357,7 +385,9 @@ def test_who_is_fenced_asks_for_one_id() -> None:
     rules.identify(ProducerIdAndEpoch(8, 0))
     assert told(rules, second, FENCED) is Action.NEW_ID
     assert asked == ["id"]
-    assert {(batch.identity, batch.sequence) for batch in fly(rules)} == {(ProducerIdAndEpoch(8, 0), 0)}
+    assert {(batch.identity, batch.sequence) for batch in fly(rules)} == {
+        (ProducerIdAndEpoch(8, 0), 0)
+    }
 
 
 # Wrap
@@ -412,7 +442,9 @@ def test_a_part_that_fails_renumbers_the_rest() -> None:
 # A topic that is made anew
 
 
-@pytest.mark.parametrize("ids", [(b"B" * 16,), (b"B" * 16, b"A" * 16, b"B" * 16)], ids=["once", "an old answer between"])
+@pytest.mark.parametrize(
+    "ids", [(b"B" * 16,), (b"B" * 16, b"A" * 16, b"B" * 16)], ids=["once", "an old answer between"]
+)
 def test_a_new_log_begins_a_new_epoch(ids: tuple[bytes, ...]) -> None:
     """Never an earlier number again: if the log is an old one after all, it would know it."""
     rules, (queue,) = idempotent()
@@ -598,10 +630,17 @@ def test_a_transaction_asks_for_no_id() -> None:
 
 def test_repr() -> None:
     """For a debugger."""
-    assert repr(SequenceNumbers()) == "<SequenceNumbers -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"
+    assert (
+        repr(SequenceNumbers())
+        == "<SequenceNumbers -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"
+    )
 
 
-@pytest.mark.parametrize("granted", [ProducerIdAndEpoch(8, 0), ProducerIdAndEpoch(7, 0)], ids=["another id", "the same id"])
+@pytest.mark.parametrize(
+    "granted",
+    [ProducerIdAndEpoch(8, 0), ProducerIdAndEpoch(7, 0)],
+    ids=["another id", "the same id"],
+)
 def test_in_another_cluster_all_is_numbered_anew(granted: ProducerIdAndEpoch) -> None:
     """No batch goes there under the old id, which may be another producer's: neither those in flight, nor stragglers' fence."""
     rules, (queue, other, third) = idempotent(partitions=3)

@@ -23,7 +23,9 @@ CHANCES = [number / 100 for number in range(100)]
 
 def made(leaders: list[int], sticky: int | None) -> TopicRouting:
     routing = TopicRouting("t", NO_ID)
-    routing.queues += [PartitionQueue(routing, partition, leader, FULL) for partition, leader in enumerate(leaders)]
+    routing.queues += [
+        PartitionQueue(routing, partition, leader, FULL) for partition, leader in enumerate(leaders)
+    ]
     routing.sticky = None if sticky is None else routing.queues[sticky]
     return routing
 
@@ -85,7 +87,9 @@ def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
     """The sticky choice leaves an unusable partition before that has had its share."""
     availability = Availability(timeout=1.0)
     routing = TopicRouting("t", NO_ID, availability)
-    routing.queues += [PartitionQueue(routing, partition, 1 + partition, FULL) for partition in range(3)]
+    routing.queues += [
+        PartitionQueue(routing, partition, 1 + partition, FULL) for partition in range(3)
+    ]
     routing.sticky = routing.queues[0]
     assert routing.stays(1, 100)
     if trouble == "no leader":
@@ -113,7 +117,9 @@ def test_an_open_batch_is_one_of_the_queue() -> None:
     """As the last one in Java's queue is."""
     routing = made([1, 2], None)
     routing.queues[0].current = held(routing.queues[0], 1000)
-    chosen = Counter(routing.another((nth + 0.5) / 30, is_adaptive=True).partition for nth in range(30))
+    chosen = Counter(
+        routing.another((nth + 0.5) / 30, is_adaptive=True).partition for nth in range(30)
+    )
     assert chosen == {0: 10, 1: 20}
 
 
@@ -123,7 +129,10 @@ def test_a_batch_that_took_more_as_it_could_not_be_sent_is_several() -> None:
     for queue, credits_ in zip(routing.queues, ([1000, 900, 3999], [700]), strict=True):
         queue.closed += [held(queue, credit) for credit in credits_]
         queue.bytes = sum(credits_)
-    chosen = Counter(routing.another((nth + 0.5) / 60, is_adaptive=True, unit=1000).partition for nth in range(60))
+    chosen = Counter(
+        routing.another((nth + 0.5) / 60, is_adaptive=True, unit=1000).partition
+        for nth in range(60)
+    )
     assert chosen == {0: 10, 1: 50}
 
 
@@ -133,11 +142,16 @@ def test_nobody_looks_at_each_batch_of_a_long_queue() -> None:
     The length is at least the number of batches.
     """
     routing = made([1, 2, 3], None)
-    for queue, (count, held) in zip(routing.queues, ((1000, 5_000_000), (99, 50_000), (0, 0)), strict=True):
+    for queue, (count, held) in zip(
+        routing.queues, ((1000, 5_000_000), (99, 50_000), (0, 0)), strict=True
+    ):
         queue.closed += [None] * count  # type: ignore[list-item]
         queue.bytes = held
     weights = [5001 - queued for queued in (5000, 99, 0)]
-    chosen = Counter(routing.another((nth + 0.5) / sum(weights), is_adaptive=True, unit=1000).partition for nth in range(sum(weights)))
+    chosen = Counter(
+        routing.another((nth + 0.5) / sum(weights), is_adaptive=True, unit=1000).partition
+        for nth in range(sum(weights))
+    )
     assert chosen == {0: weights[0], 1: weights[1], 2: weights[2]}
 
 
@@ -145,11 +159,17 @@ def test_queues_of_what_is_not_usable_say_nothing() -> None:
     """Neither by their length, nor are they chosen; that one was left out is noticed at once."""
     availability = Availability()
     routing = TopicRouting("t", NO_ID, availability)
-    routing.queues += [PartitionQueue(routing, partition, 1 + partition, FULL) for partition in range(3)]
+    routing.queues += [
+        PartitionQueue(routing, partition, 1 + partition, FULL) for partition in range(3)
+    ]
     fill(routing, 100, 0, 1)
-    assert Counter(routing.another((nth + 0.5) / 202, is_adaptive=True).partition for nth in range(202)) == {0: 1, 1: 101, 2: 100}
+    assert Counter(
+        routing.another((nth + 0.5) / 202, is_adaptive=True).partition for nth in range(202)
+    ) == {0: 1, 1: 101, 2: 100}
     availability.avoid(routing.queues[0])
-    assert Counter(routing.another((nth + 0.5) / 3, is_adaptive=True).partition for nth in range(3)) == {1: 2, 2: 1}
+    assert Counter(
+        routing.another((nth + 0.5) / 3, is_adaptive=True).partition for nth in range(3)
+    ) == {1: 2, 2: 1}
 
 
 def test_what_was_seen_of_queues_does_not_outlive_the_choice() -> None:
@@ -161,7 +181,10 @@ def test_what_was_seen_of_queues_does_not_outlive_the_choice() -> None:
     routing.another(0.5, is_adaptive=True)
     for queue in routing.queues[20:]:
         availability.avoid(queue)
-    chosen = Counter(routing.another((nth + 0.5) / 210, is_adaptive=True).partition for nth in reversed(range(210)))
+    chosen = Counter(
+        routing.another((nth + 0.5) / 210, is_adaptive=True).partition
+        for nth in reversed(range(210))
+    )
     assert [chosen[at] for at in range(40)] == [*range(20, 0, -1), *[0] * 20]
 
 
@@ -198,6 +221,11 @@ def test_a_queue_that_grows_is_chosen_less(depths: list[int]) -> None:
     routing = made([1] * len(depths), None)
     fill(routing, *depths)
     above = max(depths) + 1
-    weights = [above - depth for depth in depths] if min(depths) < max(depths) else [1] * len(depths)
-    chosen = Counter(routing.another((nth + 0.5) / sum(weights), is_adaptive=True).partition for nth in range(sum(weights)))
+    weights = (
+        [above - depth for depth in depths] if min(depths) < max(depths) else [1] * len(depths)
+    )
+    chosen = Counter(
+        routing.another((nth + 0.5) / sum(weights), is_adaptive=True).partition
+        for nth in range(sum(weights))
+    )
     assert [chosen[at] for at in range(len(depths))] == weights

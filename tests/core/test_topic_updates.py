@@ -78,12 +78,17 @@ def test_records_flow_between_the_steps(view: TopicView) -> None:
     step = 0
     for _ in installing(rules, view):
         assert rules.routings["t"] is routing
-        written += [put(rules, queues[partition], step) for partition in (step, (step * STRIDE) % MANY, MANY - 1)]
+        written += [
+            put(rules, queues[partition], step)
+            for partition in (step, (step * STRIDE) % MANY, MANY - 1)
+        ]
         if step % 2:
             for node_id in (1, 2):
                 batches = sent(rules, node_id, f"lane of {node_id}", 10**6)
                 assert all(batch.queue.leader == node_id for batch in batches)
-                assert len({batch.queue.routing.topic_id for batch in batches}) <= 1, "a request has one id for a topic"
+                assert len({batch.queue.routing.topic_id for batch in batches}) <= 1, (
+                    "a request has one id for a topic"
+                )
                 received += batches
                 for batch in batches:
                     answered(rules, batch)
@@ -95,7 +100,9 @@ def test_records_flow_between_the_steps(view: TopicView) -> None:
     assert [queue.partition for queue in installed.queues] == list(range(len(view.partitions)))
     assert all(queue is queues[queue.partition] for queue in installed.queues[:MANY])
     assert installed.topic_id == view.topic_id
-    assert {(queue.leader, queue.epoch, queue.routing) for queue in installed.queues} == {(2, view.partitions[0].epoch, installed)}
+    assert {(queue.leader, queue.epoch, queue.routing) for queue in installed.queues} == {
+        (2, view.partitions[0].epoch, installed)
+    }
     if len(view.partitions) < MANY:
         assert installed.gone == [queues[-1]]
         assert (queues[-1].open, queues[-1].current) == (FULL, None)
@@ -159,7 +166,9 @@ def test_what_is_not_known_is_not_elected(name: str, partition: int) -> None:
 # Forgetting
 
 
-def forget(rules: PartitionQueues, told: list[str], *, is_in_use: bool = False) -> Generator[None, None, bool]:
+def forget(
+    rules: PartitionQueues, told: list[str], *, is_in_use: bool = False
+) -> Generator[None, None, bool]:
     return forgetting(rules, rules.routings["t"], lambda _topic: is_in_use, told.append)
 
 
@@ -183,7 +192,12 @@ def test_a_topic_that_nobody_uses_is_forgotten_in_one_step() -> None:
     gc.collect()
     gc.disable()
     try:
-        assert (rules.routings, routing.queues, dict(routing.by_key), routing.sticky) == ({}, [], {}, None)
+        assert (rules.routings, routing.queues, dict(routing.by_key), routing.sticky) == (
+            {},
+            [],
+            {},
+            None,
+        )
         assert cells_alive() - others == set()
     finally:
         gc.enable()

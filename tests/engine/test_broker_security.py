@@ -13,7 +13,11 @@ from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls
 from aioproducer.testing.certificates import ENDS_SOON, CertificateAuthority
 
 USERS = {"alice": "canary-alice"}
-LOGIN = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "alice", "sasl_password": "canary-alice"}
+LOGIN = {
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "alice",
+    "sasl_password": "canary-alice",
+}
 
 
 @jumping
@@ -44,13 +48,22 @@ async def test_tls_and_sasl_of_each_broker(caplog: pytest.LogCaptureFixture) -> 
             (row,) = producer.health().security
             assert (row.node_id, row.protocol, row.tls_version) == (1, "SASL_SSL", "TLSv1.3")
             assert row.cipher is not None
-            assert (row.mechanism, row.principal, row.last_refusal) == ("SCRAM-SHA-256", "alice", None)
+            assert (row.mechanism, row.principal, row.last_refusal) == (
+                "SCRAM-SHA-256",
+                "alice",
+                None,
+            )
             assert row.session_seconds_left is not None
             assert 0 < row.session_seconds_left <= 3
             assert row.certificate_ends_at is not None
-            assert producer.metrics().number("broker-certificate-expiry-ms") == 1000 * row.certificate_ends_at
+            assert (
+                producer.metrics().number("broker-certificate-expiry-ms")
+                == 1000 * row.certificate_ends_at
+            )
             assert "canary" not in repr(producer.health())
-    near = [record.getMessage() for record in caplog.records if "certificate" in record.getMessage()]
+    near = [
+        record.getMessage() for record in caplog.records if "certificate" in record.getMessage()
+    ]
     assert len([text for text in near if "the certificate of the broker at broker-1" in text]) == 1
 
 
@@ -60,7 +73,9 @@ async def test_a_refusal_is_told() -> None:
     security = ListenerSecurity("SASL_PLAINTEXT", users=USERS)
     async with FakeCluster(memory=True, security=security) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, **LOGIN, delivery_timeout_ms=3000, request_timeout_ms=1000) as producer:
+        async with Producer(
+            **cluster.client_options, **LOGIN, delivery_timeout_ms=3000, request_timeout_ms=1000
+        ) as producer:
             await producer.send_and_wait("orders", b"x")
             cluster.security.revoke("alice")
             await cluster.brokers[1].stop()

@@ -40,9 +40,16 @@ CANNOT = "ImportError: AIOPRODUCER_REQUIRE_EXT is set, and aioproducer.{} cannot
 
 def told(code: str, **environment: str) -> str:
     """Return the output of a new process, or the error that it ends with."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")}
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCER_")
+    }
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], env={**clean, **environment}, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-P", "-c", code],
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     return (done.stdout or done.stderr).strip().splitlines()[-1]
 
@@ -50,9 +57,15 @@ def told(code: str, **environment: str) -> str:
 @pytest.fixture
 def copied(tmp_path: pathlib.Path) -> pathlib.Path:
     """The package with stand-ins for what is compiled, which are not stale."""
-    shutil.copytree(PACKAGE, tmp_path / "aioproducer", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd", "spark", "testing"))
+    shutil.copytree(
+        PACKAGE,
+        tmp_path / "aioproducer",
+        ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.pyd", "spark", "testing"),
+    )
     for name, text in STAND_INS.items():
-        (tmp_path / f"aioproducer/{name}.py").write_text(f"{text}; SOURCE = {crc_of_sources(tmp_path / 'aioproducer')}")
+        (tmp_path / f"aioproducer/{name}.py").write_text(
+            f"{text}; SOURCE = {crc_of_sources(tmp_path / 'aioproducer')}"
+        )
     return tmp_path
 
 
@@ -65,7 +78,10 @@ def test_it_says_what_runs() -> None:
         chosen_build.REASON,
     )
     assert bool(info.extension) == (info.build == "compiled") == (not info.reason)
-    assert chosen_build.FastPath.__module__ == f"aioproducer.engine.append.{'_' if info.extension else ''}fast_path"
+    assert (
+        chosen_build.FastPath.__module__
+        == f"aioproducer.engine.append.{'_' if info.extension else ''}fast_path"
+    )
     assert (arrow._compiled is None) == bool(info.columns_reason)
     assert info.python in str(info)
     assert f"({info.build})" in repr(Producer(bootstrap_servers="localhost:9092"))
@@ -116,29 +132,52 @@ def test_what_chooses_plain_python(environment: dict[str, str], before: str, say
 @pytest.mark.parametrize("nothing", ["", "0"])
 def test_a_variable_that_says_no(copied: pathlib.Path, nothing: str) -> None:
     """Empty and 0 are as if it were not set."""
-    assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE=nothing, AIOPRODUCER_REQUIRE_EXT=nothing) == "compiled; ;"
+    assert (
+        told(
+            TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE=nothing, AIOPRODUCER_REQUIRE_EXT=nothing
+        )
+        == "compiled; ;"
+    )
 
 
 @pytest.mark.parametrize(
-    ("lost", "says"), [("engine/append/_fast_path", f"plain Python; {NONE};"), ("records/_columns", f"compiled; ; {NONE}")], ids=CHOSEN
+    ("lost", "says"),
+    [
+        ("engine/append/_fast_path", f"plain Python; {NONE};"),
+        ("records/_columns", f"compiled; ; {NONE}"),
+    ],
+    ids=CHOSEN,
 )
 def test_without_an_extension_its_part_is_plain(copied: pathlib.Path, lost: str, says: str) -> None:
     """As after an installation without a compiler; each is told of alone, and each can be required."""
     (copied / f"aioproducer/{lost}.py").unlink()
     assert told(TELL, PYTHONPATH=str(copied)) == says
-    assert told(TELL, PYTHONPATH=str(copied), **REQUIRED) == CANNOT.format(lost.replace("/", ".")) + NONE
+    assert (
+        told(TELL, PYTHONPATH=str(copied), **REQUIRED)
+        == CANNOT.format(lost.replace("/", ".")) + NONE
+    )
 
 
 @pytest.mark.parametrize(
     ("wheel", "folder", "says"),
     [
-        ("Tag: py3-none-any", "", f"{NONE}: the wheel py3-none-any is installed, which is for any Python and machine"),
-        ("Tag: cp311-cp311-linux_x86_64", "", f"{NONE}: it was not compiled when it was installed from source, which needs a C compiler"),
+        (
+            "Tag: py3-none-any",
+            "",
+            f"{NONE}: the wheel py3-none-any is installed, which is for any Python and machine",
+        ),
+        (
+            "Tag: cp311-cp311-linux_x86_64",
+            "",
+            f"{NONE}: it was not compiled when it was installed from source, which needs a C compiler",
+        ),
         ("Tag: py3-none-any", "elsewhere", NONE),
     ],
     ids=["any", "source", "another"],
 )
-def test_it_says_what_was_installed_instead(copied: pathlib.Path, wheel: str, folder: str, says: str) -> None:
+def test_it_says_what_was_installed_instead(
+    copied: pathlib.Path, wheel: str, folder: str, says: str
+) -> None:
     """The wheel's own tags say it. The wheel of another folder, as of a vendored copy's neighbour, says nothing of this one."""
     for name in CHOSEN:
         (copied / f"aioproducer/{name}.py").unlink()
@@ -162,19 +201,25 @@ def test_a_stale_extension_is_an_error(copied: pathlib.Path, stale: str) -> None
     assert told(TELL, PYTHONPATH=str(copied)) == "compiled; ;"
 
 
-@pytest.mark.parametrize("changed", ["_produce_request_result.pxd", "produce_request_result.py", "_delivery.pyx"])
+@pytest.mark.parametrize(
+    "changed", ["_produce_request_result.pxd", "produce_request_result.py", "_delivery.pyx"]
+)
 def test_what_the_others_are_made_of_counts_too(copied: pathlib.Path, changed: str) -> None:
     """They know each other's insides."""
     with (copied / "aioproducer/engine/delivery" / changed).open("a") as source:
         source.write("# newer")
-    assert told(TELL, PYTHONPATH=str(copied)).startswith("ImportError: aioproducer.engine.append._fast_path is not made of")
+    assert told(TELL, PYTHONPATH=str(copied)).startswith(
+        "ImportError: aioproducer.engine.append._fast_path is not made of"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "unit"),
     [
         pytest.param("engine/append/_fast_path", compiled, marks=needs_compiled, id="fast path"),
-        pytest.param("records/_columns", compiled_columns, marks=needs_compiled_columns, id="columns"),
+        pytest.param(
+            "records/_columns", compiled_columns, marks=needs_compiled_columns, id="columns"
+        ),
     ],
 )
 def test_each_extension_knows_its_source(name: str, unit: Any) -> None:

@@ -8,8 +8,12 @@ from aioproducer.engine import context
 from aioproducer.engine.context import random_number
 
 
-@pytest.mark.parametrize(("drawn", "number"), [(bytes(7), 0.0), (b"\x80" + bytes(6), 0.5), (b"\xff" * 7, 1 - 2.0**-53)])
-def test_a_random_number_is_below_one(monkeypatch: pytest.MonkeyPatch, drawn: bytes, number: float) -> None:
+@pytest.mark.parametrize(
+    ("drawn", "number"), [(bytes(7), 0.0), (b"\x80" + bytes(6), 0.5), (b"\xff" * 7, 1 - 2.0**-53)]
+)
+def test_a_random_number_is_below_one(
+    monkeypatch: pytest.MonkeyPatch, drawn: bytes, number: float
+) -> None:
     """From 0 on, for any bytes of the operating system; 1 would be behind the last partition of a choice."""
     monkeypatch.setattr(context, "urandom", lambda count: drawn[:count])
     assert random_number() == number

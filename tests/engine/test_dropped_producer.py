@@ -22,7 +22,10 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
+    asyncio.new_event_loop,
+    uvloop.new_event_loop,
+]
 
 
 @contextmanager
@@ -81,14 +84,18 @@ async def test_it_ends_at_once_and_leaves_nothing(caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @jumping
-async def test_records_that_no_code_looks_at_are_told_of_as_any(caplog: pytest.LogCaptureFixture) -> None:
+async def test_records_that_no_code_looks_at_are_told_of_as_any(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Default settings hide a ResourceWarning. The log says that records were lost."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         await send(cluster, 3, linger_ms=60_000)
         await turns(20)
         gc.collect()
-        (told,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        (told,) = [
+            record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+        ]
         assert "3 records failed, and no code looked at the outcome" in told
 
 
@@ -153,7 +160,9 @@ async def test_the_collector_may_find_it_in_another_thread() -> None:
 
 
 @jumping
-async def test_warnings_that_are_errors_do_not_keep_it_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_warnings_that_are_errors_do_not_keep_it_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Python only prints what `__del__` raises, so the producer ends all the same."""
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)
     async with FakeCluster(memory=True) as cluster:
@@ -270,7 +279,13 @@ producer, deliveries = loop.run_until_complete(main())
 @pytest.mark.parametrize("way", WAYS)
 def test_a_program_that_ends(way: str) -> None:
     """It ends, without a traceback or a hang; a function of `atexit` can still stop the producer."""
-    ended = subprocess.run([sys.executable, "-c", ENDS + WAYS[way]], capture_output=True, text=True, timeout=120, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS + WAYS[way]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert "Traceback" not in ended.stderr
     assert "never awaited" not in ended.stderr
     assert ended.stdout == ("[0, 1, 2]\n" if way == "stopped by atexit" else "")

@@ -32,14 +32,21 @@ def played(names: set[str], folder: pathlib.Path, **options: Any) -> Report:
 
 def test_what_is_sent_while_a_leader_dies(tmp_path: pathlib.Path) -> None:
     """Killed with -9, cut off at any byte, its answers lost: all is acknowledged, there once, in order, and sequences have no gap."""
-    report = played({"leader-killed", "connections-cut", "answers-lost"}, tmp_path, throughput=1_000, is_copying=False)
+    report = played(
+        {"leader-killed", "connections-cut", "answers-lost"},
+        tmp_path,
+        throughput=1_000,
+        is_copying=False,
+    )
     sent = report.figures["sent"]
     assert sent["acknowledged"] == sent["records sent"] == sent["read"] > 5_000
 
 
 def test_what_is_copied_while_the_coordinator_dies(tmp_path: pathlib.Path) -> None:
     """Coordinator and copier killed with -9, the protocol changed in mid-life: the copy is the source, and nothing aborted is seen."""
-    report = played({"coordinator-killed", "copier-killed", "transactions-switched"}, tmp_path, throughput=500)
+    report = played(
+        {"coordinator-killed", "copier-killed", "transactions-switched"}, tmp_path, throughput=500
+    )
     sent, copied = report.figures["sent"], report.figures["copied"]
     assert copied["read"] == sent["read"] == sent["records sent"] > 5_000
     assert copied["transactions committed"] > copied["transactions aborted"] > 0

@@ -26,14 +26,21 @@ async def test_what_is_acknowledged_is_written(kafka_server: ServerThread) -> No
     """
     topic = f"idle-{uuid.uuid4().hex[:8]}"
     await asyncio.to_thread(kafka_server.create_topic, topic, PARTITIONS)
-    async with Producer(bootstrap_servers=kafka_server.bootstrap_servers, metadata_max_idle_ms=5000) as producer:
+    async with Producer(
+        bootstrap_servers=kafka_server.bootstrap_servers, metadata_max_idle_ms=5000
+    ) as producer:
         parts: Any = producer._engine.parts  # type: ignore[union-attr]
         for round_ in range(3):
             for partition in range(PARTITIONS):
-                deliveries = [await producer.send(topic, b"v", partition=partition) for _ in range(RECORDS)]
+                deliveries = [
+                    await producer.send(topic, b"v", partition=partition) for _ in range(RECORDS)
+                ]
                 offsets = [(await delivery).offset for delivery in deliveries]
                 assert offsets == list(range(round_ * RECORDS, (round_ + 1) * RECORDS))
-            epochs = {queue.numbers.identity.epoch for queue in parts.partition_queues.routings[topic].queues}
+            epochs = {
+                queue.numbers.identity.epoch
+                for queue in parts.partition_queues.routings[topic].queues
+            }
             assert epochs == {round_}
             async with asyncio.timeout(20):
                 while topic in parts.partition_queues.routings:

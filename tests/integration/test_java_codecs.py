@@ -13,7 +13,11 @@ from tests.vectors.golden import Case, build_batch, unhex
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("compiler")]
 # More than one block of each codec, and bytes that no codec makes smaller.
-VALUES = [b"".join(b"%d," % (i * i % 10_007) for i in range(20_000)), b"v", bytes(i * i % 251 ^ i >> 7 & 0xFF for i in range(70_000))]
+VALUES = [
+    b"".join(b"%d," % (i * i % 10_007) for i in range(20_000)),
+    b"v",
+    bytes(i * i % 251 ^ i >> 7 & 0xFF for i in range(70_000)),
+]
 LEVELS = {
     Compression.NONE: (None,),
     Compression.GZIP: (None, *range(1, 10)),
@@ -34,7 +38,16 @@ def test_java_reads_each_level() -> None:
     raws = [batch(codec, level) for codec, level in CASES]
     told = [
         json.loads(line)
-        for line in run("read", "".join(f"2 {codec.name.lower()} {raw.hex()}\n" for (codec, _), raw in zip(CASES, raws, strict=True)))
+        for line in run(
+            "read",
+            "".join(
+                f"2 {codec.name.lower()} {raw.hex()}\n"
+                for (codec, _), raw in zip(CASES, raws, strict=True)
+            ),
+        )
     ]
-    read = {case: answer.get("refused") or [unhex(row[3]) for row in answer["records"]] for case, answer in zip(CASES, told, strict=True)}
+    read = {
+        case: answer.get("refused") or [unhex(row[3]) for row in answer["records"]]
+        for case, answer in zip(CASES, told, strict=True)
+    }
     assert [case for case, values in read.items() if values != VALUES] == []

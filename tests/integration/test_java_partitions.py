@@ -26,13 +26,19 @@ def test_keys_go_where_java_sends_them() -> None:
     asked = [(key, random_.choice(PARTITIONS)) for key in keys]
     told = run("place", "".join(f"{partitions} {key.hex()}\n" for key, partitions in asked))
     routings = {partitions: routing(partitions) for partitions in PARTITIONS}
-    assert [routings[partitions].by_key[key].partition for key, partitions in asked] == list(map(int, told))
+    assert [routings[partitions].by_key[key].partition for key, partitions in asked] == list(
+        map(int, told)
+    )
 
 
 def test_queues_weigh_what_java_gives_them() -> None:
     """Our weights of queues of any lengths are Java's. Where Java makes no table, the queues stay as they were."""
     random_ = random.Random(6)
-    queues = [[random_.randrange(most) for _ in range(random_.randint(1, 20))] for most in (1, 2, 5, 100) for _ in range(50)]
+    queues = [
+        [random_.randrange(most) for _ in range(random_.randint(1, 20))]
+        for most in (1, 2, 5, 100)
+        for _ in range(50)
+    ]
     told = run("weigh", "".join(f"{' '.join(map(str, depths))}\n" for depths in queues))
     assert [weighed(depths) or depths for depths in queues] == [json.loads(line) for line in told]
 

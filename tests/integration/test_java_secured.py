@@ -25,8 +25,18 @@ TOKEN = Way("SASL_SSL", "SCRAM-SHA-256", is_token=True)
 
 def console(main: str, *arguments: str, said: str = "") -> str:
     """Run a console program of Kafka with `said` as its input; return what it printed."""
-    command = (str(jars.java()), "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars.kafka()}/*", main)
-    ended = subprocess.run([*command, *arguments], input=said, capture_output=True, text=True, check=False, timeout=60)
+    command = (
+        str(jars.java()),
+        "-Xmx96m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{jars.kafka()}/*",
+        main,
+    )
+    ended = subprocess.run(
+        [*command, *arguments], input=said, capture_output=True, text=True, check=False, timeout=60
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -46,11 +56,26 @@ def test_console_programs_take_our_options(
 
     asyncio.run(write())
     properties = tmp_path / "client.properties"
-    properties.write_text("".join(f"{name}={value}\n" for name, value in java_properties(options).items()))
-    words = ("--bootstrap-server", options["bootstrap_servers"], "--topic", topic, "--command-config", str(properties))
+    properties.write_text(
+        "".join(f"{name}={value}\n" for name, value in java_properties(options).items())
+    )
+    words = (
+        "--bootstrap-server",
+        options["bootstrap_servers"],
+        "--topic",
+        topic,
+        "--command-config",
+        str(properties),
+    )
     console("org.apache.kafka.tools.ConsoleProducer", *words, said="theirs\n")
     read = console(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer", *words, "--from-beginning", "--max-messages", "2", "--timeout-ms", "30000"
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *words,
+        "--from-beginning",
+        "--max-messages",
+        "2",
+        "--timeout-ms",
+        "30000",
     )
     assert read.split() == ["ours", "theirs"]
     assert read_by_confluent(secure_server, way.of_a_reader(), topic, 2) == [b"ours", b"theirs"]

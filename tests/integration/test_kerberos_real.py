@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 
     from tests.support.kafka_security import Listener
 
-MISSING = f"{', '.join(Kdc.missing())} not found: apt-get install krb5-kdc krb5-admin-server krb5-user" if Kdc.missing() else ""
+MISSING = (
+    f"{', '.join(Kdc.missing())} not found: apt-get install krb5-kdc krb5-admin-server krb5-user"
+    if Kdc.missing()
+    else ""
+)
 PACKAGE = (
-    "" if find_spec("gssapi") else "gssapi is not installed: apt-get install gcc libkrb5-dev, then pip install 'aioproducer[kerberos]'"
+    ""
+    if find_spec("gssapi")
+    else "gssapi is not installed: apt-get install gcc libkrb5-dev, then pip install 'aioproducer[kerberos]'"
 )
 # `integration`, too: what runs tests without Java runs none with other programs either. `nox -s kerberos` skips none.
 pytestmark = [
@@ -54,7 +60,9 @@ def kdc() -> Iterator[Kdc]:
 
 @pytest.fixture(scope="module")
 def server(kdc: Kdc) -> Iterator[SecuredServerThread]:
-    server = SecuredServerThread(KafkaSecurity(users={"bob": "canary-bob"}, session_ms=2000, kerberos=kdc.broker()))
+    server = SecuredServerThread(
+        KafkaSecurity(users={"bob": "canary-bob"}, session_ms=2000, kerberos=kdc.broker())
+    )
     server.open()
     yield server
     server.close()
@@ -83,7 +91,9 @@ def fresh_topic(server: SecuredServerThread) -> str:
     return topic
 
 
-def ours(server: SecuredServerThread, listener: Listener = "SASL_PLAINTEXT", **more: Any) -> dict[str, Any]:
+def ours(
+    server: SecuredServerThread, listener: Listener = "SASL_PLAINTEXT", **more: Any
+) -> dict[str, Any]:
     return Way(listener).ours(server) | {"sasl_mechanism": "GSSAPI", **more}
 
 
@@ -91,17 +101,24 @@ class KerberosWay(Way):
     """A way of aiokafka's, which authenticates by GSSAPI, too."""
 
     def aiokafka(self, server: SecuredServerThread) -> dict[str, Any]:
-        return super().aiokafka(server) | {"sasl_mechanism": "GSSAPI", "sasl_kerberos_domain_name": "localhost"}
+        return super().aiokafka(server) | {
+            "sasl_mechanism": "GSSAPI",
+            "sasl_kerberos_domain_name": "localhost",
+        }
 
 
-def check_read(server: SecuredServerThread, listener: Listener, topic: str, values: list[bytes]) -> None:
+def check_read(
+    server: SecuredServerThread, listener: Listener, topic: str, values: list[bytes]
+) -> None:
     from secured import read_by_aiokafka
 
     assert read_by_aiokafka(server, KerberosWay(listener), topic, len(values)) == values
 
 
 @pytest.mark.parametrize("listener", LISTENERS)
-def test_aiokafka_writes_and_reads(server: SecuredServerThread, cache: Path, monkeypatch: pytest.MonkeyPatch, listener: Listener) -> None:
+def test_aiokafka_writes_and_reads(
+    server: SecuredServerThread, cache: Path, monkeypatch: pytest.MonkeyPatch, listener: Listener
+) -> None:
     """KDC and broker are what they say."""
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
     topic = fresh_topic(server)
@@ -140,7 +157,12 @@ def test_ours_writes_and_aiokafka_reads(
         monkeypatch.setenv("KRB5CCNAME", f"FILE:{cache}")
         options = ours(server, listener)
     else:
-        options = ours(server, listener, sasl_kerberos_keytab=keytab, sasl_kerberos_principal="alice@EXAMPLE.TEST")
+        options = ours(
+            server,
+            listener,
+            sasl_kerberos_keytab=keytab,
+            sasl_kerberos_principal="alice@EXAMPLE.TEST",
+        )
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(write(options, topic, values))
 
@@ -157,7 +179,9 @@ def test_sessions_are_renewed_with_tickets_that_end_sooner(
 
     async def stream() -> list[bytes]:
         sent: list[bytes] = []
-        async with Producer(**ours(server, "SESSIONS_PLAINTEXT", sasl_kerberos_keytab=kdc.keytab("brief"))) as producer:
+        async with Producer(
+            **ours(server, "SESSIONS_PLAINTEXT", sasl_kerberos_keytab=kdc.keytab("brief"))
+        ) as producer:
             until = time.monotonic() + 6
             while time.monotonic() < until:
                 sent.append(b"%d" % len(sent))
@@ -189,11 +213,16 @@ def refused(options: dict[str, Any]) -> BootstrapFailed:
 
 def test_no_ticket(server: SecuredServerThread) -> None:
     told = str(refused(ours(server)))
-    assert "no Kerberos ticket for kafka@localhost as the principal of the ticket cache: No Kerberos credentials available" in told
+    assert (
+        "no Kerberos ticket for kafka@localhost as the principal of the ticket cache: No Kerberos credentials available"
+        in told
+    )
     assert "run kinit, or give sasl_kerberos_keytab" in told
 
 
-def test_a_ticket_that_expired(server: SecuredServerThread, kdc: Kdc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ticket_that_expired(
+    server: SecuredServerThread, kdc: Kdc, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = kdc.kinit("alice", "-l", "1s")
     deadline = time.monotonic() + 10
     # `klist -s` fails from the end of the ticket on
@@ -207,7 +236,9 @@ def test_a_ticket_that_expired(server: SecuredServerThread, kdc: Kdc, monkeypatc
     )
 
 
-def test_a_kdc_that_is_there_later(server: SecuredServerThread, kdc: Kdc, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kdc_that_is_there_later(
+    server: SecuredServerThread, kdc: Kdc, caplog: pytest.LogCaptureFixture
+) -> None:
     """Retried as a fault of the network: a record that waits is written when the KDC is there."""
     caplog.set_level("INFO", "aioproducer.events")
     kdc.add("early")
@@ -217,7 +248,10 @@ def test_a_kdc_that_is_there_later(server: SecuredServerThread, kdc: Kdc, caplog
     async def main() -> int:
         kdc.stop()
         async with asyncio.timeout(_PATIENCE):
-            with pytest.raises(BootstrapFailed, match=r"Cannot contact any KDC for realm 'EXAMPLE.TEST'; check that the KDC runs"):
+            with pytest.raises(
+                BootstrapFailed,
+                match=r"Cannot contact any KDC for realm 'EXAMPLE.TEST'; check that the KDC runs",
+            ):
                 await Producer(**options, max_block_ms=1000).start()
             caplog.clear()
             producer: Producer[Any, Any] = Producer(**options)

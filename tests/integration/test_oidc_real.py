@@ -38,7 +38,9 @@ def fresh_topic(server: SecuredServerThread) -> str:
     return topic
 
 
-def options_of(server: SecuredServerThread, listener: Listener, url: str, secret: str = "canary-alice") -> dict[str, Any]:
+def options_of(
+    server: SecuredServerThread, listener: Listener, url: str, secret: str = "canary-alice"
+) -> dict[str, Any]:
     """Our options of alice."""
     options = {
         "bootstrap_servers": server.address(listener),
@@ -49,10 +51,16 @@ def options_of(server: SecuredServerThread, listener: Listener, url: str, secret
         "sasl_oauthbearer_client_credentials_client_secret": secret,
         "sasl_oauthbearer_scope": "produce",
     }
-    return options | ({"ssl_truststore_location": str(server.certificates.ca)} if LISTENERS[listener] == "SASL_SSL" else {})
+    return options | (
+        {"ssl_truststore_location": str(server.certificates.ca)}
+        if LISTENERS[listener] == "SASL_SSL"
+        else {}
+    )
 
 
-async def read_by_aiokafka(server: SecuredServerThread, listener: Listener, endpoint: TokenServer, topic: str, count: int) -> list[bytes]:
+async def read_by_aiokafka(
+    server: SecuredServerThread, listener: Listener, endpoint: TokenServer, topic: str, count: int
+) -> list[bytes]:
     """Return the first `count` committed values of partition 0."""
     from aiokafka import AIOKafkaConsumer
     from aiokafka.abc import AbstractTokenProvider
@@ -61,7 +69,10 @@ async def read_by_aiokafka(server: SecuredServerThread, listener: Listener, endp
         async def token(self) -> str:
             return endpoint.token("alice")
 
-    options: dict[str, Any] = {"bootstrap_servers": server.address(listener), "security_protocol": LISTENERS[listener]}
+    options: dict[str, Any] = {
+        "bootstrap_servers": server.address(listener),
+        "security_protocol": LISTENERS[listener],
+    }
     if LISTENERS[listener] == "SASL_SSL":
         options["ssl_context"] = ssl.create_default_context(cafile=str(server.certificates.ca))
     consumer = AIOKafkaConsumer(
@@ -91,20 +102,30 @@ async def write(options: dict[str, Any], topic: str, values: list[bytes], **more
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
 @pytest.mark.parametrize("listener", OIDC)
 def test_ours_writes_and_aiokafka_reads(
-    secure_server: SecuredServerThread, token_endpoint: TokenServer, listener: Listener, loop: Callable[[], asyncio.AbstractEventLoop]
+    secure_server: SecuredServerThread,
+    token_endpoint: TokenServer,
+    listener: Listener,
+    loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     """Idempotent, then in transactions, with a token that one request to the endpoint has fetched for each producer."""
     topic = fresh_topic(secure_server)
     options = options_of(secure_server, listener, token_endpoint.url)
-    first, second = ([b"%d" % number for number in range(start, start + _FEW)] for start in (0, _FEW))
+    first, second = (
+        [b"%d" % number for number in range(start, start + _FEW)] for start in (0, _FEW)
+    )
     token_endpoint.requests.clear()
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(write(options, topic, first))
         runner.run(write(options, topic, second, transactional_id=topic))
-    assert [(asked.client, asked.scope) for asked in token_endpoint.requests] == [("alice", "produce")] * 2
+    assert [(asked.client, asked.scope) for asked in token_endpoint.requests] == [
+        ("alice", "produce")
+    ] * 2
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        assert runner.run(read_by_aiokafka(secure_server, listener, token_endpoint, topic, 2 * _FEW)) == first + second
+        assert (
+            runner.run(read_by_aiokafka(secure_server, listener, token_endpoint, topic, 2 * _FEW))
+            == first + second
+        )
 
 
 # Refusals: early, in the words of the endpoint or of the broker, and without a secret
@@ -124,8 +145,12 @@ def refusal(options: dict[str, Any]) -> tuple[str, float]:
     return str(caught.value), time.monotonic() - began
 
 
-def test_a_wrong_client_secret(secure_server: SecuredServerThread, token_endpoint: TokenServer) -> None:
+def test_a_wrong_client_secret(
+    secure_server: SecuredServerThread, token_endpoint: TokenServer
+) -> None:
     """The endpoint's words; the broker is not asked."""
-    text, took = refusal(options_of(secure_server, "OIDC_SSL", token_endpoint.url, secret="canary-wrong"))
+    text, took = refusal(
+        options_of(secure_server, "OIDC_SSL", token_endpoint.url, secret="canary-wrong")
+    )
     assert "answers 401: invalid_client (no such client, or another secret)" in text
     assert took < 10

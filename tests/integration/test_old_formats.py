@@ -66,7 +66,14 @@ def read_with_confluent(server: ServerThread, topic: str, count: int) -> list[Se
     """In the order of their offsets, which have no gap."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": server.bootstrap_servers, "group.id": "old", "check.crcs": True, "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": server.bootstrap_servers,
+            "group.id": "old",
+            "check.crcs": True,
+            "enable.auto.commit": False,
+        }
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     seen: list[Seen] = []
     try:
@@ -84,7 +91,9 @@ def read_with_confluent(server: ServerThread, topic: str, count: int) -> list[Se
 
 @pytest.mark.parametrize("newest", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_producers_message_sets_are_taken_and_read_back(old_server: ServerThread, codec: str, newest: int) -> None:
+def test_the_producers_message_sets_are_taken_and_read_back(
+    old_server: ServerThread, codec: str, newest: int
+) -> None:
     """An old broker takes the message sets of `message_format_max`: values, keys, order and offsets. Magic 1 has timestamps, magic 0
     none.
     """
@@ -92,30 +101,48 @@ def test_the_producers_message_sets_are_taken_and_read_back(old_server: ServerTh
 
     async def send() -> list[RecordMetadata]:
         async with Producer(
-            bootstrap_servers=old_server.bootstrap_servers, compression_type=codec, message_format_max=newest, linger_ms=5
+            bootstrap_servers=old_server.bootstrap_servers,
+            compression_type=codec,
+            message_format_max=newest,
+            linger_ms=5,
         ) as producer:
-            return list(await asyncio.gather(*[await producer.send(topic, value, key, timestamp_ms=stamp) for value, key, stamp in SENT]))
+            return list(
+                await asyncio.gather(
+                    *[
+                        await producer.send(topic, value, key, timestamp_ms=stamp)
+                        for value, key, stamp in SENT
+                    ]
+                )
+            )
 
     told = asyncio.run(send())
-    assert [(one.offset, one.timestamp_ms) for one in told] == [(number, sent[2]) for number, sent in enumerate(SENT)]
+    assert [(one.offset, one.timestamp_ms) for one in told] == [
+        (number, sent[2]) for number, sent in enumerate(SENT)
+    ]
     seen = read_with_confluent(old_server, topic, len(SENT))
     assert seen == [Seen(value, key, stamp if newest else -1) for value, key, stamp in SENT]
 
 
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 0), (2, 1)])
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_version_of_produce_that_has_message_sets_takes_ours(old_server: ServerThread, codec: str, version: int, magic: int) -> None:
+def test_every_version_of_produce_that_has_message_sets_takes_ours(
+    old_server: ServerThread, codec: str, version: int, magic: int
+) -> None:
     """Produce 0 to 2, as brokers of their time spoke it."""
     topic = new_topic(old_server)
     records = [Record(0, stamp, key, value, ()) for value, key, stamp in SENT]
 
     async def produce() -> Any:
         partition = message(
-            "Produce.request.topics.partitions", index=0, records=encode_message_set(magic, Compression[codec.upper()], records)
+            "Produce.request.topics.partitions",
+            index=0,
+            records=encode_message_set(magic, Compression[codec.upper()], records),
         )
         topics = [message("Produce.request.topics", name=topic, partitions=[partition])]
         async with WireClient(old_server.bootstrap_servers) as client:
-            return await client.ask(ApiKey.PRODUCE, version=version, acks=-1, timeout_ms=10_000, topics=topics)
+            return await client.ask(
+                ApiKey.PRODUCE, version=version, acks=-1, timeout_ms=10_000, topics=topics
+            )
 
     (answered,) = asyncio.run(produce()).topics[0].partitions
     assert (answered.error_code, answered.base_offset) == (0, 0)
@@ -128,7 +155,9 @@ def test_log_append_time_is_told(old_server: ServerThread) -> None:
     topic = new_topic(old_server, {"message.timestamp.type": "LogAppendTime"})
 
     async def send() -> RecordMetadata:
-        async with Producer(bootstrap_servers=old_server.bootstrap_servers, message_format_max=1) as producer:
+        async with Producer(
+            bootstrap_servers=old_server.bootstrap_servers, message_format_max=1
+        ) as producer:
             return await producer.send_and_wait(topic, b"v", timestamp_ms=5)
 
     told = asyncio.run(send())
@@ -137,12 +166,16 @@ def test_log_append_time_is_told(old_server: ServerThread) -> None:
     assert told.timestamp_ms > 1_600_000_000_000
 
 
-def test_a_broker_that_takes_no_message_sets_is_told_at_the_start(kafka_server: ServerThread) -> None:
+def test_a_broker_that_takes_no_message_sets_is_told_at_the_start(
+    kafka_server: ServerThread,
+) -> None:
     """Kafka 4, though it says that it takes Produce 0."""
 
     async def start() -> None:
         async with Producer(bootstrap_servers=kafka_server.bootstrap_servers, message_format_max=1):
             pass
 
-    with pytest.raises(ConfigError, match=r"is Kafka 4\.0 or newer and takes no records of format 1"):
+    with pytest.raises(
+        ConfigError, match=r"is Kafka 4\.0 or newer and takes no records of format 1"
+    ):
         asyncio.run(start())

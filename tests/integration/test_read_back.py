@@ -51,7 +51,11 @@ EDGES = (
     Sent(_LARGE, b"large value"),
     Sent(b"large key", _LARGE),
     Sent(b"x" * 16_000, b"just below a batch"),
-    Sent(b"headers", b"h", (("a", b"1"), ("a", b"2"), ("b", None), ("", b""), ("żółć", _LARGE[:40_000]))),
+    Sent(
+        b"headers",
+        b"h",
+        (("a", b"1"), ("a", b"2"), ("b", None), ("", b""), ("żółć", _LARGE[:40_000])),
+    ),
     Sent(b"old", b"t", timestamp_ms=0),
     Sent(b"2013", b"t", timestamp_ms=1_357_034_400_000),
     Sent(b"back again", b"t", (("late", b"yes"),), 1_357_034_399_999),
@@ -60,38 +64,73 @@ EDGES = (
 
 
 async def _send_all(bootstrap_servers: str, topic: str, codec: str) -> list[RecordMetadata]:
-    async with Producer(bootstrap_servers=bootstrap_servers, compression_type=codec, linger_ms=5) as producer:
+    async with Producer(
+        bootstrap_servers=bootstrap_servers, compression_type=codec, linger_ms=5
+    ) as producer:
         deliveries = [
-            await producer.send(topic, sent.value, sent.key, headers=sent.headers, timestamp_ms=sent.timestamp_ms, partition=sent.partition)
+            await producer.send(
+                topic,
+                sent.value,
+                sent.key,
+                headers=sent.headers,
+                timestamp_ms=sent.timestamp_ms,
+                partition=sent.partition,
+            )
             for sent in EDGES
         ]
         return list(await asyncio.gather(*deliveries))
 
 
-def _read_with_confluent(bootstrap_servers: str, topic: str, ends: Sequence[int]) -> dict[int, list[Seen]]:
+def _read_with_confluent(
+    bootstrap_servers: str, topic: str, ends: Sequence[int]
+) -> dict[int, list[Seen]]:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "read-back", "check.crcs": True, "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "read-back",
+            "check.crcs": True,
+            "enable.auto.commit": False,
+        }
+    )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(len(ends))])
     seen: dict[int, list[Seen]] = {partition: [] for partition in range(len(ends))}
     try:
         deadline = time.monotonic() + 60
         while sum(map(len, seen.values())) < sum(ends):
-            assert time.monotonic() < deadline, f"nothing more came: {[len(records) for records in seen.values()]} of {ends}"
-            for message in consumer.consume(500, timeout=0.2):  # it waits that long for 500, however many there are
+            assert time.monotonic() < deadline, (
+                f"nothing more came: {[len(records) for records in seen.values()]} of {ends}"
+            )
+            for message in consumer.consume(
+                500, timeout=0.2
+            ):  # it waits that long for 500, however many there are
                 assert message.error() is None, message.error()
                 headers = tuple((name, value) for name, value in message.headers() or ())
-                seen[message.partition()].append(Seen(message.offset(), message.timestamp()[1], message.key(), message.value(), headers))
+                seen[message.partition()].append(
+                    Seen(
+                        message.offset(),
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                        headers,
+                    )
+                )
     finally:
         consumer.close()
     return seen
 
 
-async def _read_with_aiokafka(bootstrap_servers: str, topic: str, ends: Sequence[int]) -> dict[int, list[Seen]]:
+async def _read_with_aiokafka(
+    bootstrap_servers: str, topic: str, ends: Sequence[int]
+) -> dict[int, list[Seen]]:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers, check_crcs=True, auto_offset_reset="earliest", enable_auto_commit=False
+        bootstrap_servers=bootstrap_servers,
+        check_crcs=True,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
     )
     await consumer.start()
     seen: dict[int, list[Seen]] = {partition: [] for partition in range(len(ends))}
@@ -99,9 +138,14 @@ async def _read_with_aiokafka(bootstrap_servers: str, topic: str, ends: Sequence
         consumer.assign([TopicPartition(topic, partition) for partition in range(len(ends))])
         while sum(map(len, seen.values())) < sum(ends):
             fetched = await consumer.getmany(timeout_ms=20_000)
-            assert fetched, f"nothing more came: {[len(records) for records in seen.values()]} of {ends}"
+            assert fetched, (
+                f"nothing more came: {[len(records) for records in seen.values()]} of {ends}"
+            )
             for place, records in fetched.items():
-                seen[place.partition] += [Seen(one.offset, one.timestamp, one.key, one.value, tuple(one.headers)) for one in records]
+                seen[place.partition] += [
+                    Seen(one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
+                    for one in records
+                ]
     finally:
         await consumer.stop()
     return seen
@@ -109,7 +153,9 @@ async def _read_with_aiokafka(bootstrap_servers: str, topic: str, ends: Sequence
 
 def _check(deliveries: Sequence[RecordMetadata], seen: dict[int, list[Seen]]) -> None:
     for partition, records in seen.items():
-        assert [record.offset for record in records] == list(range(len(records))), f"partition {partition} has gaps"
+        assert [record.offset for record in records] == list(range(len(records))), (
+            f"partition {partition} has gaps"
+        )
     for sent, told in zip(EDGES, deliveries, strict=True):
         record = seen[told.partition][told.offset]
         expected = Seen(told.offset, told.timestamp_ms, sent.key, sent.value, sent.headers)
@@ -132,7 +178,9 @@ def test_other_clients_read_what_we_wrote(kafka_server: ServerThread, codec: str
     ends = kafka_server.end_offsets(topic)
     assert sum(ends) == len(EDGES)
     _check(deliveries, _read_with_confluent(kafka_server.bootstrap_servers, topic, ends))
-    _check(deliveries, asyncio.run(_read_with_aiokafka(kafka_server.bootstrap_servers, topic, ends)))
+    _check(
+        deliveries, asyncio.run(_read_with_aiokafka(kafka_server.bootstrap_servers, topic, ends))
+    )
 
 
 def test_a_key_goes_where_other_clients_send_it(kafka_server: ServerThread) -> None:
@@ -161,7 +209,9 @@ def test_a_key_goes_where_other_clients_send_it(kafka_server: ServerThread) -> N
             assert error is None
             placed[message.key() or b""] = message.partition()
 
-        producer = TheirProducer({"bootstrap.servers": kafka_server.bootstrap_servers, "partitioner": "murmur2"})
+        producer = TheirProducer(
+            {"bootstrap.servers": kafka_server.bootstrap_servers, "partitioner": "murmur2"}
+        )
         for key in keys:
             producer.produce(topic, b"", key, on_delivery=placed_by)
         assert producer.flush(30) == 0
@@ -177,7 +227,11 @@ def test_log_append_time_is_told(kafka_server: ServerThread) -> None:
 
     async def send() -> list[RecordMetadata]:
         async with Producer(bootstrap_servers=kafka_server.bootstrap_servers) as producer:
-            return list(await asyncio.gather(*[await producer.send(topic, b"v", timestamp_ms=5) for _ in range(3)]))
+            return list(
+                await asyncio.gather(
+                    *[await producer.send(topic, b"v", timestamp_ms=5) for _ in range(3)]
+                )
+            )
 
     told = asyncio.run(send())
     assert {one.timestamp_type for one in told} == {TimestampType.LOG_APPEND_TIME}
@@ -191,8 +245,14 @@ def test_acks_0_and_1_reach_the_log(kafka_server: ServerThread) -> None:
         kafka_server.create_topic(topic, 1)
 
         async def send(acks: int = acks, topic: str = topic) -> list[RecordMetadata]:
-            async with Producer(bootstrap_servers=kafka_server.bootstrap_servers, acks=acks) as producer:
-                return list(await asyncio.gather(*[await producer.send(topic, b"%d" % number) for number in range(3_000)]))
+            async with Producer(
+                bootstrap_servers=kafka_server.bootstrap_servers, acks=acks
+            ) as producer:
+                return list(
+                    await asyncio.gather(
+                        *[await producer.send(topic, b"%d" % number) for number in range(3_000)]
+                    )
+                )
 
         told = asyncio.run(send())
         assert [one.offset for one in told] == ([-1] * 3_000 if acks == 0 else list(range(3_000)))

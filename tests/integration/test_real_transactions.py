@@ -66,7 +66,9 @@ class Stage:
     @asynccontextmanager
     async def producer(self, name: str, **options: Any) -> AsyncIterator[Producer[Any, Any]]:
         """A transactional producer."""
-        async with Producer(bootstrap_servers=self.server.bootstrap_servers, transactional_id=name, **options) as producer:
+        async with Producer(
+            bootstrap_servers=self.server.bootstrap_servers, transactional_id=name, **options
+        ) as producer:
             yield producer
 
     async def visible(self, topic: str) -> dict[int, list[bytes]]:
@@ -114,10 +116,19 @@ class Stage:
             from confluent_kafka import Consumer, TopicPartition
 
             consumer = Consumer(
-                {"bootstrap.servers": self.server.bootstrap_servers, "group.id": group, "isolation.level": "read_committed"}
+                {
+                    "bootstrap.servers": self.server.bootstrap_servers,
+                    "group.id": group,
+                    "isolation.level": "read_committed",
+                }
             )
             try:
-                return [each.offset for each in consumer.committed([TopicPartition(topic, one) for one in range(PARTITIONS)], timeout=30)]
+                return [
+                    each.offset
+                    for each in consumer.committed(
+                        [TopicPartition(topic, one) for one in range(PARTITIONS)], timeout=30
+                    )
+                ]
             finally:
                 consumer.close()
 
@@ -134,7 +145,9 @@ async def the_story(stage: Stage, name: str) -> None:
             await producer.begin_transaction()
             for index, value in enumerate(values):
                 await producer.send(orders, value, partition=index % PARTITIONS)
-            await producer.send_offsets_to_transaction({(payments, 0): number, (payments, 1): number * 2}, name)
+            await producer.send_offsets_to_transaction(
+                {(payments, 0): number, (payments, 1): number * 2}, name
+            )
             if number % 3 == 1:
                 await producer.abort_transaction()
                 continue
@@ -148,7 +161,9 @@ async def the_story(stage: Stage, name: str) -> None:
         with pytest.raises(CommitFailed):
             async with producer.transaction():
                 await producer.send(orders, b"stale", partition=1)
-                await producer.send_offsets_to_transaction({(payments, 0): 99}, ConsumerGroupMetadata(name, 7, "nobody"))
+                await producer.send_offsets_to_transaction(
+                    {(payments, 0): 99}, ConsumerGroupMetadata(name, 7, "nobody")
+                )
         async with producer.transaction():
             pass
         async with producer.transaction():
@@ -241,7 +256,13 @@ async def a_killed_process(stage: Stage, name: str) -> None:
     """Row 76: the next producer with the same transactional id aborts the transaction that the killed process left open."""
     orders = await stage.topic()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", VICTIM, stage.server.bootstrap_servers, name, orders, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-c",
+        VICTIM,
+        stage.server.bootstrap_servers,
+        name,
+        orders,
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
     assert await process.stdout.readline() == b"written\n"
@@ -252,7 +273,9 @@ async def a_killed_process(stage: Stage, name: str) -> None:
     assert await stage.visible(orders) == {0: [b"heir"], 1: [], 2: []}
 
 
-async def prepared_by(stage: Stage, name: str, topic: str, value: bytes, **options: Any) -> PreparedTransaction:
+async def prepared_by(
+    stage: Stage, name: str, topic: str, value: bytes, **options: Any
+) -> PreparedTransaction:
     """Return a transaction with one record and one position; its producer is gone."""
     async with stage.producer(name, **options) as producer:
         await producer.begin_transaction()
@@ -273,10 +296,14 @@ async def prepared_transactions(stage: Stage, name: str) -> None:
     """A resolver ends what producers left: each answer is the one that tests/scenarios/test_prepared.py has of the fake cluster."""
     orders = await stage.topic()
     version = VERSIONS[stage.label]
-    async with TransactionResolver(bootstrap_servers=stage.server.bootstrap_servers, max_block_ms=20_000) as resolver:
+    async with TransactionResolver(
+        bootstrap_servers=stage.server.bootstrap_servers, max_block_ms=20_000
+    ) as resolver:
         kept = await prepared_by(stage, f"{name}-kept", orders, b"kept")
         assert kept.version == version
-        expired = await prepared_by(stage, f"{name}-expired", orders, b"expired", transaction_timeout_ms=1_000)
+        expired = await prepared_by(
+            stage, f"{name}-expired", orders, b"expired", transaction_timeout_ms=1_000
+        )
         assert await resolver.committed_offset(f"{name}-kept", orders, stable=False) is None
         await resolver.commit(kept)
         await resolver.commit(kept)
@@ -294,33 +321,63 @@ async def prepared_transactions(stage: Stage, name: str) -> None:
         await listed(stage, resolver, name, orders, later)
         assert await refusal(resolver.commit(won)) == "PRODUCER_FENCED"
         await resolver.abort(later)
-        many = [await prepared_by(stage, f"{name}-{number}", orders, b"%d" % number) for number in range(5)]
+        many = [
+            await prepared_by(stage, f"{name}-{number}", orders, b"%d" % number)
+            for number in range(5)
+        ]
         await asyncio.gather(*map(resolver.commit, many))
-        assert await refusal(resolver.commit(PreparedTransaction("nobody", 0, 0, version))) == "INVALID_PRODUCER_ID_MAPPING"
+        assert (
+            await refusal(resolver.commit(PreparedTransaction("nobody", 0, 0, version)))
+            == "INVALID_PRODUCER_ID_MAPPING"
+        )
         # the offset is stable once the coordinator has aborted the transaction
         assert await resolver.committed_offset(f"{name}-expired", orders) is None
-        assert await refusal(resolver.commit(expired)) == {1: "PRODUCER_FENCED", 2: "INVALID_TXN_STATE"}[version]
+        assert (
+            await refusal(resolver.commit(expired))
+            == {1: "PRODUCER_FENCED", 2: "INVALID_TXN_STATE"}[version]
+        )
     visible = await stage.visible(orders)
-    assert (visible[0][:2], sorted(visible[0][2:])) == ([b"kept", b"won"], [b"%d" % number for number in range(5)])
+    assert (visible[0][:2], sorted(visible[0][2:])) == (
+        [b"kept", b"won"],
+        [b"%d" % number for number in range(5)],
+    )
 
 
-async def listed(stage: Stage, resolver: TransactionResolver, name: str, topic: str, is_open: PreparedTransaction) -> None:
+async def listed(
+    stage: Stage, resolver: TransactionResolver, name: str, topic: str, is_open: PreparedTransaction
+) -> None:
     """A resolver lists and describes transactions, and commits the offsets of a group."""
     states = {one.transactional_id: one.state for one in await resolver.list_transactions(name)}
     assert states[name] == "Ongoing"
     assert {f"{name}-kept", f"{name}-dropped", name} <= states.keys()
     assert await resolver.list_transactions(f"{name}.") == []
     first, _ = await resolver.describe_transactions([name, "nobody", f"{name}-kept"])
-    assert (*first[:3], first.state, first.timeout_ms) == (name, is_open.producer_id, is_open.epoch, "Ongoing", 60_000)
+    assert (*first[:3], first.state, first.timeout_ms) == (
+        name,
+        is_open.producer_id,
+        is_open.epoch,
+        "Ongoing",
+        60_000,
+    )
     assert TopicPartition(topic, 0) in first.partitions
     assert first.started_at is not None
     assert abs((datetime.now(UTC) - first.started_at).total_seconds()) < 30
     for offset in (7, 3):
-        await resolver.commit_offsets(f"{name}-group", {(topic, 0): offset, (topic, 1): (offset * 2, "note")})
+        await resolver.commit_offsets(
+            f"{name}-group", {(topic, 0): offset, (topic, 1): (offset * 2, "note")}
+        )
         assert await stage.committed(f"{name}-group", topic) == [offset, offset * 2, -1001]
 
 
-STORIES = (the_story, fencing, a_time_out, a_cancellation, a_refused_record, a_killed_process, prepared_transactions)
+STORIES = (
+    the_story,
+    fencing,
+    a_time_out,
+    a_cancellation,
+    a_refused_record,
+    a_killed_process,
+    prepared_transactions,
+)
 
 
 @pytest.mark.parametrize("server", SERVERS)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 from certificates import write_encrypted
-from secured import PEERS_WAYS, WAYS, Way, read_by_aiokafka, read_by_confluent, write_by_aiokafka, write_by_confluent
+from secured import (
+    PEERS_WAYS,
+    WAYS,
+    Way,
+    read_by_aiokafka,
+    read_by_confluent,
+    write_by_aiokafka,
+    write_by_confluent,
+)
 
 from aioproducer import BootstrapFailed, Producer
 from aioproducer.errors import CredentialsRefused, KafkaError
@@ -72,12 +80,17 @@ async def write_in_transactions(options: dict[str, Any], topic: str, values: lis
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_ours_writes_and_peers_read(
-    secure_server: SecuredServerThread, delegation_token: DelegationToken, way: Way, loop: Callable[[], asyncio.AbstractEventLoop]
+    secure_server: SecuredServerThread,
+    delegation_token: DelegationToken,
+    way: Way,
+    loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     """Idempotent, then in transactions; peers read both back by the same way, of delegation tokens by SCRAM."""
     topic = fresh_topic(secure_server)
     options = way.ours(secure_server, delegation_token)
-    first, second = ([b"%d" % number for number in range(start, start + _FEW)] for start in (0, _FEW))
+    first, second = (
+        [b"%d" % number for number in range(start, start + _FEW)] for start in (0, _FEW)
+    )
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(write_plainly(options, topic, first))
@@ -88,7 +101,9 @@ def test_ours_writes_and_peers_read(
 def test_an_encrypted_key_in_two_files(secure_server: SecuredServerThread, tmp_path: Any) -> None:
     """A client certificate as users of librdkafka have it: key and chain apart, the key with a password."""
     topic = fresh_topic(secure_server)
-    alice = write_encrypted(secure_server.certificates.authority.client("alice"), tmp_path, "alice", "canary-key")
+    alice = write_encrypted(
+        secure_server.certificates.authority.client("alice"), tmp_path, "alice", "canary-key"
+    )
     options = Way("SSL").ours(secure_server) | {
         "bootstrap_servers": secure_server.address("MTLS"),
         "ssl_key_location": str(alice.key),
@@ -100,9 +115,17 @@ def test_an_encrypted_key_in_two_files(secure_server: SecuredServerThread, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("way", "user"), [(Way("SASL_PLAINTEXT", "PLAIN"), "bob"), (Way("SASL_SSL", "SCRAM-SHA-256"), "bob"), (Way("MTLS"), "bob")], ids=str
+    ("way", "user"),
+    [
+        (Way("SASL_PLAINTEXT", "PLAIN"), "bob"),
+        (Way("SASL_SSL", "SCRAM-SHA-256"), "bob"),
+        (Way("MTLS"), "bob"),
+    ],
+    ids=str,
 )
-def test_who_is_let_in_may_not_write_everywhere(secure_server: SecuredServerThread, way: Way, user: str) -> None:
+def test_who_is_let_in_may_not_write_everywhere(
+    secure_server: SecuredServerThread, way: Way, user: str
+) -> None:
     """Bob authenticates by each kind of way; ACLs allow him nothing, and the error says so."""
     topic = fresh_topic(secure_server)
     options = Way(way.listener, way.mechanism, user=user).ours(secure_server)
@@ -116,7 +139,9 @@ def test_who_is_let_in_may_not_write_everywhere(secure_server: SecuredServerThre
 
 
 @pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
-def test_tokens_end_their_sessions(secure_server: SecuredServerThread, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_tokens_end_their_sessions(
+    secure_server: SecuredServerThread, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
     """Without `connections.max.reauth.ms`: tokens of four seconds are fetched anew, and sessions renewed by them, while records flow."""
     topic = fresh_topic(secure_server)
     way = Way("SASL_PLAINTEXT", "OAUTHBEARER")
@@ -127,7 +152,9 @@ def test_tokens_end_their_sessions(secure_server: SecuredServerThread, loop: Cal
         return unsecured_token("alice", 4.0)
 
     async def stream() -> tuple[int, int]:
-        async with Producer(**way.ours(secure_server) | {"sasl_oauthbearer_token": token}) as producer:
+        async with Producer(
+            **way.ours(secure_server) | {"sasl_oauthbearer_token": token}
+        ) as producer:
             until, sent = time.monotonic() + 9, []
             while time.monotonic() < until:
                 sent.append(await producer.send(topic, b"%d" % len(sent)))
@@ -152,7 +179,9 @@ def test_tokens_end_their_sessions(secure_server: SecuredServerThread, loop: Cal
     ],
     ids=["issued in the future", "signed", "without a subject"],
 )
-def test_tokens_that_the_broker_refuses(secure_server: SecuredServerThread, token: Any, words: str) -> None:
+def test_tokens_that_the_broker_refuses(
+    secure_server: SecuredServerThread, token: Any, words: str
+) -> None:
     """`start` fails early, with the broker's words after its error challenge, and without the token."""
     options = Way("SASL_SSL", "OAUTHBEARER").ours(secure_server) | {"sasl_oauthbearer_token": token}
 

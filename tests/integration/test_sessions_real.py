@@ -93,7 +93,13 @@ async def stream(options: dict[str, Any], topic: str, seconds: float) -> Streame
         room.release()
 
     room = asyncio.Semaphore(_UNACKNOWLEDGED)
-    async with Producer(**options, dialer=dialer, batch_size=1024, linger_ms=0, max_in_flight_requests_per_connection=5) as producer:
+    async with Producer(
+        **options,
+        dialer=dialer,
+        batch_size=1024,
+        linger_ms=0,
+        max_in_flight_requests_per_connection=5,
+    ) as producer:
         await producer.send_and_wait(topic, b"0")
         begun = time.monotonic()
         async with asyncio.TaskGroup() as group:
@@ -140,7 +146,10 @@ def test_sessions_are_renewed_in_place(
 
     async def all_ways() -> tuple[list[Streamed], float]:
         async with lateness() as worst:
-            streams = [stream(way.ours(secure_server, delegation_token), topic, SECONDS) for way, topic in topics.items()]
+            streams = [
+                stream(way.ours(secure_server, delegation_token), topic, SECONDS)
+                for way, topic in topics.items()
+            ]
             return await asyncio.gather(*streams), worst[0]
 
     streamed, late = asyncio.run(all_ways())
@@ -156,19 +165,31 @@ def test_sessions_are_renewed_in_place(
         assert sum(one.dialled_later for one in streamed) == 0, told
         # at 85 to 95 % of each session; the connection of the bootstrap is closed soon
         kept = connections - len(streamed)
-        assert kept * (SECONDS / SESSION - 1) <= renewals <= kept * (SECONDS / (0.85 * SESSION) + 1), told
+        assert (
+            kept * (SECONDS / SESSION - 1) <= renewals <= kept * (SECONDS / (0.85 * SESSION) + 1)
+        ), told
 
 
-def test_a_deleted_user_dials_seldom_and_goes_on_when_granted(secure_server: SecuredServerThread) -> None:
+def test_a_deleted_user_dials_seldom_and_goes_on_when_granted(
+    secure_server: SecuredServerThread,
+) -> None:
     """The session of a user that was deleted in mid-life ends: at most six dials in 12 s. Added again, the record that waited goes out."""
     topic = fresh_topic(secure_server)
     dialer = CountingDialer()
     way = Way("SESSIONS_SSL", "SCRAM-SHA-256", user="carol")
 
     async def revoked_and_granted() -> None:
-        async with Producer(**way.ours(secure_server), dialer=dialer, delivery_timeout_ms=120_000, request_timeout_ms=30_000) as producer:
+        async with Producer(
+            **way.ours(secure_server),
+            dialer=dialer,
+            delivery_timeout_ms=120_000,
+            request_timeout_ms=30_000,
+        ) as producer:
             await producer.send_and_wait(topic, b"before")
-            await asyncio.to_thread(secure_server.administrate, lambda admin: admin.delete_user("carol", "SCRAM-SHA-256"))
+            await asyncio.to_thread(
+                secure_server.administrate,
+                lambda admin: admin.delete_user("carol", "SCRAM-SHA-256"),
+            )
             deleted = time.monotonic()
             await asyncio.sleep(SESSION)
             waiting = await producer.send(topic, b"while refused")
@@ -176,7 +197,10 @@ def test_a_deleted_user_dials_seldom_and_goes_on_when_granted(secure_server: Sec
             assert not waiting.done()
             assert 1 <= dialer.since(deleted) <= _MOST_DIALS
             assert not producer.health()
-            await asyncio.to_thread(secure_server.administrate, lambda admin: admin.set_user("carol", "canary-carol", "SCRAM-SHA-256"))
+            await asyncio.to_thread(
+                secure_server.administrate,
+                lambda admin: admin.set_user("carol", "canary-carol", "SCRAM-SHA-256"),
+            )
             async with asyncio.timeout(30):
                 await waiting
             await producer.send_and_wait(topic, b"after")

@@ -55,7 +55,13 @@ def test_every_row_is_read_from_something() -> None:
     """Each row is read from sensors, the engine, a histogram or a count. A name that ends with -total is a counter."""
     for (group, name), row in TABLE.items():
         is_gauge = group is Group.PRODUCER and name in GAUGES
-        sources = (bool(row.sensors), is_gauge, name in BOUNDS, COUNTED.get(name) is group, group in (Group.APP, Group.PARTITION))
+        sources = (
+            bool(row.sensors),
+            is_gauge,
+            name in BOUNDS,
+            COUNTED.get(name) is group,
+            group in (Group.APP, Group.PARTITION),
+        )
         assert sum(sources) == 1, name
         assert name.endswith("-total") == (row.kind is Kind.COUNTER), name
         assert row.doc
@@ -73,7 +79,16 @@ def test_a_snapshot_has_what_was_recorded_under_its_tags() -> None:
     metrics.count("events-total", "breaker-opened", 2)
     taken = metrics.snapshot(101.0, {"brokers-known": 3}, {("orders", 1): 7})
     assert taken[MetricName("record-send-total", "producer-metrics", (("client-id", "me"),))] == 6.0
-    assert taken[MetricName("record-send-total", "producer-topic-metrics", (("client-id", "me"), ("topic", "orders")))] == 4.0
+    assert (
+        taken[
+            MetricName(
+                "record-send-total",
+                "producer-topic-metrics",
+                (("client-id", "me"), ("topic", "orders")),
+            )
+        ]
+        == 4.0
+    )
     assert taken.number("record-send-total", topic="others") == 2.0
     assert taken.number("outgoing-byte-total", node_id="node-3") == 50.0
     assert taken.number("request-total", node_id="node-3") == 1.0
@@ -85,7 +100,9 @@ def test_a_snapshot_has_what_was_recorded_under_its_tags() -> None:
     assert math.isnan(taken.number("batch-size-avg"))
     assert {metric.tags[0] for metric in taken} == {("client-id", "me")}
     assert all((Group(metric.group), metric.name) in TABLE for metric in taken)
-    assert all(tuple(key for key, _ in metric.tags[1:]) == TAGS[Group(metric.group)] for metric in taken)
+    assert all(
+        tuple(key for key, _ in metric.tags[1:]) == TAGS[Group(metric.group)] for metric in taken
+    )
 
 
 def test_requests_and_answers_are_network_io_together() -> None:
@@ -100,7 +117,10 @@ def test_requests_and_answers_are_network_io_together() -> None:
     ("look", "says"),
     [
         (lambda taken: taken.number("no-such-thing"), "no metric 'no-such-thing'"),
-        (lambda taken: taken.number("byte-total", topic="unknown"), "no metric 'byte-total' of topic=unknown"),
+        (
+            lambda taken: taken.number("byte-total", topic="unknown"),
+            "no metric 'byte-total' of topic=unknown",
+        ),
         (lambda taken: taken.number("batch-fill-ratio"), "use `distribution`"),
         (lambda taken: taken.distribution("record-send-total"), "use `number`"),
         (lambda taken: taken.number("events-total"), "no metric 'events-total'"),
@@ -121,7 +141,10 @@ def test_what_is_forgotten_leaves_nothing() -> None:
     metrics.topics.pop("orders")
     metrics.nodes.pop(1)
     metrics.shrink()
-    assert {metric.group for metric in metrics.snapshot(0.0, {})} == {"producer-metrics", "app-info"}
+    assert {metric.group for metric in metrics.snapshot(0.0, {})} == {
+        "producer-metrics",
+        "app-info",
+    }
 
 
 def test_a_sensor_that_is_made_long_after_the_start_begins_then() -> None:

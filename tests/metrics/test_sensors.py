@@ -19,14 +19,21 @@ def test_an_idle_sensor_has_no_average_and_a_rate_of_zero() -> None:
     sensor = Sensor(TWO, 100.0)
     assert math.isnan(sensor.average(101.0))
     assert math.isnan(sensor.maximum(101.0))
-    assert (sensor.rate(101.0), sensor.count_rate(101.0), sensor.total, sensor.count) == (0.0, 0.0, 0.0, 0)
+    assert (sensor.rate(101.0), sensor.count_rate(101.0), sensor.total, sensor.count) == (
+        0.0,
+        0.0,
+        0.0,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
     ("now", "seconds"),
     [(100.0, 30.0), (101.0, 31.0), (129.0, 59.0), (130.0, 30.0), (145.0, 45.0), (159.0, 59.0)],
 )
-def test_a_rate_is_of_the_time_that_was_lived_and_one_sample_more(now: float, seconds: float) -> None:
+def test_a_rate_is_of_the_time_that_was_lived_and_one_sample_more(
+    now: float, seconds: float
+) -> None:
     """Kafka's `Rate.windowSize`: until all samples but one are whole, those that are missing count as whole."""
     sensor = Sensor(TWO, 100.0)
     sensor.record(100.0, 60.0)
@@ -58,7 +65,12 @@ def test_one_sample_alone_is_a_window() -> None:
     assert sensor.maximum(12.0) == 7.0
 
 
-@given(st.lists(st.tuples(st.floats(0, 200), st.lists(st.floats(0, 1e6), min_size=1, max_size=5)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 200), st.lists(st.floats(0, 1e6), min_size=1, max_size=5)),
+        max_size=40,
+    )
+)
 def test_many_at_once_are_as_one_after_another(events: list[tuple[float, list[float]]]) -> None:
     """`record_all` is `record` for each."""
     one, many = Sensor(TWO, 0.0), Sensor(TWO, 0.0)
@@ -103,7 +115,13 @@ def test_nothing_has_no_quantiles() -> None:
     assert repr(Histogram((1.0,)).read()) == "<Distribution: 0 values, p50 nan, p99 nan>"
 
 
-@given(st.lists(st.tuples(st.floats(0, 120) | st.sampled_from([0.01, 0.1, 1.0]), st.integers(1, 9)), min_size=1, max_size=40))
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 120) | st.sampled_from([0.01, 0.1, 1.0]), st.integers(1, 9)),
+        min_size=1,
+        max_size=40,
+    )
+)
 def test_many_values_are_counted_as_one_after_another(pairs: list[tuple[float, int]]) -> None:
     """Each in the first bucket with a bound that is not below it."""
     bounds = (0.01, 0.1, 1.0, 10.0)

@@ -55,7 +55,15 @@ async def test_each_address_until_it_fails_and_then_all_anew() -> None:
 @jumping
 async def test_a_look_up_that_is_old_is_made_again() -> None:
     """Addresses that failed come again only when no other is left. A look-up that fails or hangs changes nothing while some are left."""
-    table = Table(["a", "b", "c"], ["d", "a", "b"], OSError("no answer"), [], None, ["b"], OSError("no answer"))
+    table = Table(
+        ["a", "b", "c"],
+        ["d", "a", "b"],
+        OSError("no answer"),
+        [],
+        None,
+        ["b"],
+        OSError("no answer"),
+    )
     addresses = Addresses("kafka.example", table.resolve)
     assert await addresses.to_try() == ("a", "b", "c")
     addresses.failed("a")
@@ -97,7 +105,9 @@ async def test_a_name_that_is_forgotten_is_looked_up_again() -> None:
     ],
 )
 @pytest.mark.asyncio
-async def test_the_address_of_a_lost_connection_is_the_last_of_its_ip_version(found: str, lost: str, tried: str) -> None:
+async def test_the_address_of_a_lost_connection_is_the_last_of_its_ip_version(
+    found: str, lost: str, tried: str
+) -> None:
     """Once: the look-up after that gives its own order."""
     addresses = Addresses("kafka.example", Table(found.split(), found.split()).resolve)
     addresses.forget(lost)
@@ -135,8 +145,14 @@ def test_dns_gives_every_answer_once(monkeypatch: pytest.MonkeyPatch) -> None:
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.2", 0)),
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 0)),
     ]
-    monkeypatch.setattr("socket.getaddrinfo", lambda host, *_args: told if host == "kafka.example" else None)
-    assert asyncio.run(DnsResolver().resolve("kafka.example")) == ("fd00::1", "10.0.0.1", "10.0.0.2")
+    monkeypatch.setattr(
+        "socket.getaddrinfo", lambda host, *_args: told if host == "kafka.example" else None
+    )
+    assert asyncio.run(DnsResolver().resolve("kafka.example")) == (
+        "fd00::1",
+        "10.0.0.1",
+        "10.0.0.2",
+    )
 
 
 def test_dns_says_why_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +168,10 @@ def test_dns_says_why_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_dns_knows_the_name_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reverse look-up."""
-    monkeypatch.setattr("socket.getnameinfo", lambda address, _flags: ("kafka-1.example", "0") if address == ("10.0.0.1", 0) else None)
+    monkeypatch.setattr(
+        "socket.getnameinfo",
+        lambda address, _flags: ("kafka-1.example", "0") if address == ("10.0.0.1", 0) else None,
+    )
     assert asyncio.run(DnsResolver().canonical_name("10.0.0.1")) == "kafka-1.example"
 
 

@@ -41,9 +41,9 @@ async def test_only_a_usable_connection_ends_the_pauses() -> None:
         node.produce.request_connection()
         await asyncio.sleep(3)
         moments = [moment for moment, _, _ in dialer.dials]
-        assert [later - earlier for earlier, later in itertools.pairwise(moments)][:5] == pytest.approx(
-            [0.05, 0.1, 0.2, 0.4, 0.8], abs=0.01
-        )
+        assert [later - earlier for earlier, later in itertools.pairwise(moments)][
+            :5
+        ] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8], abs=0.01)
 
 
 @jumping
@@ -73,7 +73,9 @@ class HungResolver:
 async def test_patience_is_shorter_than_the_look_up() -> None:
     """The error says that the name is not resolved yet, and nothing of look-ups once the broker is dialled."""
     async with running(ScriptedDialer(), resolver=HungResolver()) as node:
-        with pytest.raises(ConnectionLost, match=r"no connection within 1 s yet: the name is not resolved$"):
+        with pytest.raises(
+            ConnectionLost, match=r"no connection within 1 s yet: the name is not resolved$"
+        ):
             await node.call(ApiKey.METADATA, lambda _: None, timeout=30.0, patience=1.0)
 
 
@@ -149,7 +151,10 @@ async def test_a_broker_that_was_only_restarting_is_asked_in_our_newest_form() -
 async def test_a_handshake_may_throttle(highest: int, *, is_muted: bool) -> None:
     """From ApiVersions v2 on it is the client that waits (KIP-219)."""
     async with with_fake() as (node, cluster, _):
-        cluster.brokers[1].versions = {**cluster.brokers[1].versions, ApiKey.API_VERSIONS: (0, highest)}
+        cluster.brokers[1].versions = {
+            **cluster.brokers[1].versions,
+            ApiKey.API_VERSIONS: (0, highest),
+        }
         cluster.throttle("ApiVersions", 2, times=None)
         node.produce.request_connection()
         await until(lambda: node.produce.connection)
@@ -201,7 +206,9 @@ async def test_an_attempt_is_not_made_twice() -> None:
         assert len(dialer.dials) == 1
 
 
-@pytest.mark.parametrize("when", ["new", "dialling", "shaking hands", "pausing", "connected", "lost"])
+@pytest.mark.parametrize(
+    "when", ["new", "dialling", "shaking hands", "pausing", "connected", "lost"]
+)
 @jumping
 async def test_closing_ends_the_task(when: str) -> None:
     """At once, wherever it is. It ends without an error, because a cancelled task would end the producer."""
@@ -241,7 +248,9 @@ async def test_a_dialer_that_suppresses_the_cancellation_gives_no_connection() -
     dialer = ScriptedDialer(stubborn)
     changed: list[bool] = []
     tasks = Tasks()
-    async with running(dialer, tasks=tasks, on_change=lambda node: changed.append(node.is_ready)) as node:
+    async with running(
+        dialer, tasks=tasks, on_change=lambda node: changed.append(node.is_ready)
+    ) as node:
         node.produce.request_connection()
         await settle()
         node.close()
@@ -257,7 +266,9 @@ async def test_a_dialer_that_suppresses_the_cancellation_gives_no_connection() -
 async def test_the_task_may_close_its_own_connection(before: Any) -> None:
     """By what it calls when the connection is ready, or may be tried again. It does not end as a cancelled task."""
     tasks = Tasks()
-    async with running(ScriptedDialer(before), tasks=tasks, on_change=lambda node: node.close()) as node:
+    async with running(
+        ScriptedDialer(before), tasks=tasks, on_change=lambda node: node.close()
+    ) as node:
         node.produce.request_connection()
         await tasks.end()
         await settle()

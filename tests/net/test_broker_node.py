@@ -55,7 +55,11 @@ async def test_the_load_counts_what_is_unanswered() -> None:
         first, second = ask(node), ask(node)
         await until(lambda: node.load == (0, 2))
         assert node.produce.connection is not None
-        third = asyncio.ensure_future(node.produce.connection.ask(ApiKey.METADATA, 9, message("Metadata.request", topics=[]), 30.0))
+        third = asyncio.ensure_future(
+            node.produce.connection.ask(
+                ApiKey.METADATA, 9, message("Metadata.request", topics=[]), 30.0
+            )
+        )
         await until(lambda: node.load == (0, 3))
         node.close()
         for task in (first, second, third):
@@ -128,7 +132,9 @@ async def test_a_call_that_takes_too_long() -> None:
 
 @pytest.mark.parametrize(("idle", "waits"), [(59, 30), (61, 10)])
 @jumping
-async def test_a_connection_that_was_idle_for_long_gets_less_time(idle: float, waits: float) -> None:
+async def test_a_connection_that_was_idle_for_long_gets_less_time(
+    idle: float, waits: float
+) -> None:
     """A NAT may have dropped it without a word. The next call is sent over another one, and has all its time."""
     async with with_fake() as (node, cluster, _):
         await ask(node)
@@ -144,7 +150,9 @@ async def test_a_connection_that_was_idle_for_long_gets_less_time(idle: float, w
 
 @pytest.mark.parametrize("is_in_use", [False, True])
 @jumping
-async def test_a_broker_that_is_silent_on_one_connection_loses_the_other(*, is_in_use: bool) -> None:
+async def test_a_broker_that_is_silent_on_one_connection_loses_the_other(
+    *, is_in_use: bool
+) -> None:
     """Unless it is in use: then its own requests tell whether the broker answers."""
     async with with_fake() as (node, cluster, _):
         node.produce.request_connection()
@@ -156,7 +164,9 @@ async def test_a_broker_that_is_silent_on_one_connection_loses_the_other(*, is_i
         with pytest.raises(RequestTimedOut):
             task = ask(node, 5)
             if is_in_use:
-                other = asyncio.ensure_future(produce.ask(ApiKey.METADATA, 9, message("Metadata.request", topics=[]), 10))
+                other = asyncio.ensure_future(
+                    produce.ask(ApiKey.METADATA, 9, message("Metadata.request", topics=[]), 10)
+                )
             await task
         await settle()
         assert (node.produce.connection is produce) is is_in_use

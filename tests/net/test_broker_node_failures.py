@@ -23,10 +23,14 @@ async def test_failures_are_followed_by_pauses_that_grow() -> None:
         if dial <= 6:
             await refuse(dial)
 
-    chances = (chance for pause in [0.5, 0.0, 0.5, 1.0, 0.5, 0.5] for chance in (0.5, pause))  # each attempt's time has jitter as well
+    chances = (
+        chance for pause in [0.5, 0.0, 0.5, 1.0, 0.5, 0.5] for chance in (0.5, pause)
+    )  # each attempt's time has jitter as well
     dialer = ScriptedDialer(fail_six_times)
     async with running(
-        dialer, on_change=lambda node: None if node.is_ready else node.produce.request_connection(), chance=lambda: next(chances, 0.5)
+        dialer,
+        on_change=lambda node: None if node.is_ready else node.produce.request_connection(),
+        chance=lambda: next(chances, 0.5),
     ) as node:
         node.produce.request_connection()
         while not node.is_ready:
@@ -72,7 +76,9 @@ async def test_who_asks_during_a_pause_waits_for_the_next_dial() -> None:
         assert (await task).version == asked.version
 
 
-@pytest.mark.parametrize("spoil", ["garbage", "wrong_correlation_id", "truncate", "error", "disconnect"])
+@pytest.mark.parametrize(
+    "spoil", ["garbage", "wrong_correlation_id", "truncate", "error", "disconnect"]
+)
 @jumping
 async def test_a_handshake_that_fails_is_a_dial_that_failed(spoil: str) -> None:
     """Its connection is closed."""
@@ -98,7 +104,9 @@ async def test_a_handshake_with_a_large_answer_is_refused() -> None:
     """The size alone tells: nothing of it is decoded. After the handshake, answers may be larger."""
     async with with_fake() as (node, cluster, _):
         cluster.raw("ApiVersions", (256 * 1024 + 1).to_bytes(4, "big"))
-        with pytest.raises(ConnectionLost, match="a frame claims 262145 bytes, and no more than 262144 are taken"):
+        with pytest.raises(
+            ConnectionLost, match="a frame claims 262145 bytes, and no more than 262144 are taken"
+        ):
             await ask(node)
         assert (await ask(node)).decode().cluster_id == cluster.cluster_id
         assert node.control.connection is not None

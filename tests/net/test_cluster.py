@@ -31,10 +31,17 @@ def known(*brokers: Broker) -> dict[int, Broker]:
 
 
 @contextlib.asynccontextmanager
-async def standing(dialer: Any = None, *addresses: str, **changes: Any) -> AsyncIterator[tuple[Cluster, Tasks]]:
+async def standing(
+    dialer: Any = None, *addresses: str, **changes: Any
+) -> AsyncIterator[tuple[Cluster, Tasks]]:
     """A cluster; when it is closed no task is left."""
     tasks = Tasks()
-    cluster = Cluster(addresses or ("boot:1", "boot:2"), settings(dialer or ScriptedDialer(), **changes), tasks.spawn, lambda _: None)
+    cluster = Cluster(
+        addresses or ("boot:1", "boot:2"),
+        settings(dialer or ScriptedDialer(), **changes),
+        tasks.spawn,
+        lambda _: None,
+    )
     try:
         yield cluster, tasks
     finally:
@@ -47,7 +54,9 @@ def wheres(nodes: list[BrokerNode]) -> list[str]:
 
 
 def ask(node: BrokerNode) -> asyncio.Task[Any]:
-    return asyncio.ensure_future(node.call(ApiKey.METADATA, lambda _: message("Metadata.request", topics=[]), timeout=30.0))
+    return asyncio.ensure_future(
+        node.call(ApiKey.METADATA, lambda _: message("Metadata.request", topics=[]), timeout=30.0)
+    )
 
 
 @jumping
@@ -62,10 +71,13 @@ async def test_before_any_answer_the_bootstrap_addresses_take_turns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "dialled"), [("host:1", ("host", 1)), ("[::1]:9092", ("::1", 9092)), ("10.0.0.1:80", ("10.0.0.1", 80))]
+    ("address", "dialled"),
+    [("host:1", ("host", 1)), ("[::1]:9092", ("::1", 9092)), ("10.0.0.1:80", ("10.0.0.1", 80))],
 )
 @jumping
-async def test_a_bootstrap_address_is_dialled_as_written(address: str, dialled: tuple[str, int]) -> None:
+async def test_a_bootstrap_address_is_dialled_as_written(
+    address: str, dialled: tuple[str, int]
+) -> None:
     """Without the brackets that part an IPv6 address from its port."""
     dialer = ScriptedDialer()
     async with standing(dialer, address) as (cluster, _):
@@ -107,9 +119,16 @@ async def test_the_least_loaded_is_asked_first() -> None:
         assert three is not None
         one.produce.request_connection()
         tasks = [ask(two), ask(two), ask(three)]
-        await until(lambda: (two.load, three.load) == ((Standing.CONNECTED, 2), (Standing.CONNECTED, 1)))
+        await until(
+            lambda: (two.load, three.load) == ((Standing.CONNECTED, 2), (Standing.CONNECTED, 1))
+        )
         for _ in range(4):
-            assert wheres(cluster.candidates()) == ["host3:9092", "host2:9092", "host1:9092", "host4:9092"]
+            assert wheres(cluster.candidates()) == [
+                "host3:9092",
+                "host2:9092",
+                "host1:9092",
+                "host4:9092",
+            ]
         cluster.close(now=False)
         for task in tasks:
             with pytest.raises(ConnectionLost):
@@ -141,16 +160,25 @@ async def test_who_pauses_or_throttles_is_not_asked() -> None:
         assert wheres(cluster.candidates()) == ["host4:9092", "host2:9092"]
         await asyncio.sleep(0.06)
         for _ in range(4):
-            assert wheres(cluster.candidates()) == ["host4:9092", "host1:9092", "host2:9092"], "its pause is over; it was tried once"
+            assert wheres(cluster.candidates()) == ["host4:9092", "host1:9092", "host2:9092"], (
+                "its pause is over; it was tried once"
+            )
         await asyncio.sleep(1)
-        assert set(wheres(cluster.candidates())) == {"host1:9092", "host2:9092", "host3:9092", "host4:9092"}
+        assert set(wheres(cluster.candidates())) == {
+            "host1:9092",
+            "host2:9092",
+            "host3:9092",
+            "host4:9092",
+        }
         cluster.close(now=True)
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
 @jumping
-async def test_only_when_all_brokers_pause_the_bootstrap_addresses_are_asked_again(*, rebootstraps: bool) -> None:
+async def test_only_when_all_brokers_pause_the_bootstrap_addresses_are_asked_again(
+    *, rebootstraps: bool
+) -> None:
     """KIP-899, `metadata_recovery_strategy`; a broker that throttles is no broker that is gone."""
 
     async def refuse_hosts(dial: int) -> None:
@@ -206,7 +234,11 @@ async def test_equally_loaded_ones_take_turns() -> None:
     """One broker does not get all the questions."""
     async with standing() as (cluster, _):
         cluster.update(known(ONE, TWO, THREE))
-        assert {wheres(cluster.candidates())[0] for _ in range(3)} == {"host1:9092", "host2:9092", "host3:9092"}
+        assert {wheres(cluster.candidates())[0] for _ in range(3)} == {
+            "host1:9092",
+            "host2:9092",
+            "host3:9092",
+        }
 
 
 @jumping
@@ -222,7 +254,14 @@ async def test_bootstrap_connections_are_closed_when_brokers_are_known() -> None
             cluster.update({})
             await settle()
             assert first.control.connection is not None, "nobody else is known yet"
-            cluster.update(known(*(Broker(number, broker.host, broker.port) for number, broker in fake.brokers.items())))
+            cluster.update(
+                known(
+                    *(
+                        Broker(number, broker.host, broker.port)
+                        for number, broker in fake.brokers.items()
+                    )
+                )
+            )
             await settle()
             assert first.control.connection is None
             assert second.control.connection is not None

@@ -29,22 +29,37 @@ class Table:
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.connection = Connection(
-            "broker:9092", "me", lambda _: self.events.append("lost"), lambda: self.events.append("writable"), max_in_flight=5
+            "broker:9092",
+            "me",
+            lambda _: self.events.append("lost"),
+            lambda: self.events.append("writable"),
+            max_in_flight=5,
         )
         self.stream = ScriptedStream(self.connection)
         self.reported: list[dict[str, Any]] = []
 
-    def send(self, name: str, timeout: float = TIMEOUT, then: Callable[[Any], object] | None = None) -> Asked:
+    def send(
+        self, name: str, timeout: float = TIMEOUT, then: Callable[[Any], object] | None = None
+    ) -> Asked:
         """Ask for the topic `name`; what comes of it is written down under that name."""
 
         def on_answer(answer: Answer | TransportError) -> None:
-            self.events.append((name, answer if isinstance(answer, TransportError) else answer.decode().topics[0].name))
+            self.events.append(
+                (
+                    name,
+                    answer
+                    if isinstance(answer, TransportError)
+                    else answer.decode().topics[0].name,
+                )
+            )
             if then is not None:
                 then(answer)
 
         body = codec("Metadata.request", 9).encode(_request(name))
         self.connection.send(ApiKey.METADATA, 9, body, on_answer, timeout)
-        return self.stream.asked[-1] if self.stream.asked else Asked(ApiKey.METADATA, 9, 0, None, None)
+        return (
+            self.stream.asked[-1] if self.stream.asked else Asked(ApiKey.METADATA, 9, 0, None, None)
+        )
 
     def send_unanswered(self, name: str, then: Callable[[], object] | None = None) -> None:
         def on_written(error: object) -> None:
@@ -52,14 +67,18 @@ class Table:
             if then is not None:
                 then()
 
-        self.connection.send_unanswered(ApiKey.METADATA, 9, codec("Metadata.request", 9).encode(_request(name)), on_written)
+        self.connection.send_unanswered(
+            ApiKey.METADATA, 9, codec("Metadata.request", 9).encode(_request(name)), on_written
+        )
 
     def answer(self, asked: Asked) -> bytes:
         """The frame of a good answer."""
         return self.stream.frame(asked, _response(asked.message.topics[0].name))
 
     def kinds(self) -> list[Any]:
-        return [event if isinstance(event, str) else (event[0], type(event[1])) for event in self.events]
+        return [
+            event if isinstance(event, str) else (event[0], type(event[1])) for event in self.events
+        ]
 
 
 def _request(name: str) -> Any:
@@ -89,7 +108,9 @@ def in_jumping_loop(test: Callable[[Table], Coroutine[Any, Any, None]]) -> Calla
 
 @pytest.mark.parametrize(("first", "second", "ends"), [(30.0, 5.0, 5.0), (5.0, 30.0, 5.0)])
 @jumping
-async def test_the_shortest_time_of_several_ends_the_connection(first: float, second: float, ends: float) -> None:
+async def test_the_shortest_time_of_several_ends_the_connection(
+    first: float, second: float, ends: float
+) -> None:
     """Whichever request it belongs to, and however long an answered one before had."""
     table = Table()
     table.stream.receive(table.answer(table.send("answered", timeout=100.0)))
@@ -199,7 +220,10 @@ async def test_request_numbers_begin_again(table: Table) -> None:
 @in_jumping_loop
 async def test_a_cancelled_question_leaves_the_connection_alone(table: Table) -> None:
     """Its answer is dropped when it comes, and so is a failure."""
-    tasks = [asyncio.ensure_future(table.connection.ask(ApiKey.METADATA, 9, _request(name), TIMEOUT)) for name in "abc"]
+    tasks = [
+        asyncio.ensure_future(table.connection.ask(ApiKey.METADATA, 9, _request(name), TIMEOUT))
+        for name in "abc"
+    ]
     await settle()
     tasks[0].cancel()
     tasks[2].cancel()
@@ -220,7 +244,10 @@ async def test_a_wrong_number_ends_the_connection(table: Table) -> None:
     table.stream.receive(table.answer(asked[1]) + table.answer(asked[0]))
     await settle()
     assert table.kinds() == [("a", ProtocolError), ("b", ProtocolError), "lost"]
-    assert f"answered request {asked[1].correlation_id}, but {asked[0].correlation_id} is the oldest" in str(table.events[0][1])
+    assert (
+        f"answered request {asked[1].correlation_id}, but {asked[0].correlation_id} is the oldest"
+        in str(table.events[0][1])
+    )
     assert table.stream.aborted
 
 
@@ -237,7 +264,10 @@ async def test_an_answer_that_nobody_asked_for(table: Table) -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        *[struct.pack(">i", size) + b"rest" for size in (-1, 2**31 - 1, int.from_bytes(b"HTTP", "big"))],
+        *[
+            struct.pack(">i", size) + b"rest"
+            for size in (-1, 2**31 - 1, int.from_bytes(b"HTTP", "big"))
+        ],
         # shorter than the header, and ended in the header's tags
         *[struct.pack(">i", len(frame)) + frame for frame in (b"", b"\0", b"\0\0\0", b"\0\0\0\1")],
     ],
@@ -271,14 +301,21 @@ async def test_a_body_that_does_not_decode_ends_the_connection(table: Table) -> 
 async def test_a_callback_with_a_bug_harms_nobody_else() -> None:
     """The loop is told of it; the connection goes on."""
     told: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: told.append(context["exception"])
+    )
     table = Table()
     bug = KeyError("bug")
 
     def raise_bug(_: object) -> None:
         raise bug
 
-    asked = [table.send("a", then=raise_bug), table.send("b"), table.send("c", then=raise_bug), table.send("d")]
+    asked = [
+        table.send("a", then=raise_bug),
+        table.send("b"),
+        table.send("c", then=raise_bug),
+        table.send("d"),
+    ]
     table.stream.receive(table.answer(asked[0]) + table.answer(asked[1]))
     assert table.events == [("a", "a"), ("b", "b")]
     assert told == [bug]
@@ -353,7 +390,9 @@ async def test_the_next_request_times_out_in_its_own_time(table: Table) -> None:
 # The end
 
 
-@pytest.mark.parametrize("error", [None, ConnectionResetError("reset by peer")], ids=["closed", "reset"])
+@pytest.mark.parametrize(
+    "error", [None, ConnectionResetError("reset by peer")], ids=["closed", "reset"]
+)
 def test_a_lost_connection_fails_what_is_pending(error: Exception | None) -> None:
     """The connection fails its requests with one cause, oldest first. Then it notifies its owner once."""
 
@@ -362,11 +401,22 @@ def test_a_lost_connection_fails_what_is_pending(error: Exception | None) -> Non
         for name in "abc":
             table.send(name)
         table.stream.lose(error)
-        assert table.kinds() == [("a", ConnectionLost), ("b", ConnectionLost), ("c", ConnectionLost), "lost"]
+        assert table.kinds() == [
+            ("a", ConnectionLost),
+            ("b", ConnectionLost),
+            ("c", ConnectionLost),
+            "lost",
+        ]
         cause = table.events[0][1]
         assert cause.__cause__ is error
-        assert str(cause) == "broker:9092 closed the connection" + (": reset by peer" if error else "")
-        assert (table.connection.is_lost, table.connection.is_usable, table.connection.in_flight) == (True, False, 0)
+        assert str(cause) == "broker:9092 closed the connection" + (
+            ": reset by peer" if error else ""
+        )
+        assert (
+            table.connection.is_lost,
+            table.connection.is_usable,
+            table.connection.in_flight,
+        ) == (True, False, 0)
 
     test()
 
@@ -424,7 +474,10 @@ def test_a_request_after_the_end(how: str) -> None:
         table.send_unanswered("b")
         assert table.events == []
         await settle()
-        assert [event for event in table.kinds() if event != "lost"] == [("a", ConnectionLost), ("b", ConnectionLost)]
+        assert [event for event in table.kinds() if event != "lost"] == [
+            ("a", ConnectionLost),
+            ("b", ConnectionLost),
+        ]
         assert table.stream.asked == []
         with pytest.raises(ConnectionLost):
             await table.connection.ask(ApiKey.METADATA, 9, _request("a"), TIMEOUT)
@@ -510,5 +563,8 @@ async def test_an_answer_knows_its_own_version(table: Table) -> None:
         table.connection.send(ApiKey.METADATA, version, body, answers.append, TIMEOUT)  # type: ignore[arg-type]
     for asked in table.stream.asked:
         table.stream.answer(asked, _response("a"))
-    assert [(answer.version, answer.decode().topics[0].name) for answer in answers] == [(1, "a"), (12, "a")]
+    assert [(answer.version, answer.decode().topics[0].name) for answer in answers] == [
+        (1, "a"),
+        (12, "a"),
+    ]
     assert {NAMES[answer.key] for answer in answers} == {"Metadata"}

@@ -47,7 +47,13 @@ def endpoint(running: TokenServer) -> TokenServer:
 
 
 def source(
-    url: str, *, secret: str = SECRET, client: str = "orders", timeout: float = 5.0, clock: Any = time.time, **options: Any
+    url: str,
+    *,
+    secret: str = SECRET,
+    client: str = "orders",
+    timeout: float = 5.0,
+    clock: Any = time.time,
+    **options: Any,
 ) -> OidcSource:
     config: Any = ProducerConfig(
         bootstrap_servers="b:1",
@@ -109,7 +115,9 @@ def test_row_111_nobody() -> None:
     gone.start()
     gone.stop()
     assert why(source(gone.url)) == "cannot be reached: Connection refused"
-    assert why(source("https://nobody.invalid/")).startswith("cannot be reached: its name cannot be looked up")
+    assert why(source("https://nobody.invalid/")).startswith(
+        "cannot be reached: its name cannot be looked up"
+    )
 
 
 def test_row_111_silence_in_the_handshake() -> None:
@@ -139,7 +147,12 @@ def test_row_111_silence_in_the_handshake() -> None:
     ids=["name", "expired", "authority"],
 )
 def test_row_111_a_wrong_certificate(
-    tmp_path: pathlib.Path, names: tuple[str, ...], more: dict[str, Any], reason: str, *, is_trusted: bool
+    tmp_path: pathlib.Path,
+    names: tuple[str, ...],
+    more: dict[str, Any],
+    reason: str,
+    *,
+    is_trusted: bool,
 ) -> None:
     """The client refuses a certificate before it sends anything, and says why."""
     ca = CA.write(tmp_path / "ca.pem")
@@ -153,7 +166,11 @@ def test_row_111_a_wrong_certificate(
 @pytest.mark.parametrize("is_file", [True, False])
 def test_https(tmp_path: pathlib.Path, *, is_file: bool) -> None:
     """The authority is given as a file or as PEM."""
-    trust = {"https_ca_location": str(CA.write(tmp_path / "ca.pem"))} if is_file else {"https_ca_pem": CA.pem.decode()}
+    trust = (
+        {"https_ca_location": str(CA.write(tmp_path / "ca.pem"))}
+        if is_file
+        else {"https_ca_pem": CA.pem.decode()}
+    )
     with TokenServer({"orders": SECRET}, tls=CA.server()) as endpoint:
         assert source(endpoint.url, **trust).fetch().principal == "orders"
 
@@ -161,13 +178,20 @@ def test_https(tmp_path: pathlib.Path, *, is_file: bool) -> None:
 def test_an_authority_that_cannot_be_read(tmp_path: pathlib.Path) -> None:
     with TokenServer(tls=CA.server()) as endpoint:
         told = why(source(endpoint.url, https_ca_location=str(tmp_path / "none.pem")))
-        assert told == f"is not asked: https_ca_location={tmp_path / 'none.pem'}: cannot be read: No such file or directory"
+        assert (
+            told
+            == f"is not asked: https_ca_location={tmp_path / 'none.pem'}: cannot be read: No such file or directory"
+        )
 
 
 def test_http_on_a_port_of_https_and_the_other_way(endpoint: TokenServer) -> None:
     with TokenServer(tls=CA.server()) as encrypted:
-        assert why(source(encrypted.url.replace("https", "http"))).startswith(("closed the connection", "cannot be reached"))
-    assert why(source(endpoint.url.replace("http", "https"))).startswith("cannot be reached: TLS failed (")
+        assert why(source(encrypted.url.replace("https", "http"))).startswith(
+            ("closed the connection", "cannot be reached")
+        )
+    assert why(source(endpoint.url.replace("http", "https"))).startswith(
+        "cannot be reached: TLS failed ("
+    )
 
 
 def test_http_elsewhere_is_refused() -> None:
@@ -221,7 +245,13 @@ def http_answer(body: bytes, status: str = "200 OK") -> bytes:
 
 def jwt(**claims: Any) -> str:
     parts = ({"alg": "none"}, claims)
-    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."
+    return (
+        ".".join(
+            base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
+            for part in parts
+        )
+        + "."
+    )
 
 
 def fetched(body: bytes) -> Token:
@@ -250,7 +280,9 @@ def answer_of(**fields: Any) -> bytes:
         ({"access_token": None, "id_token": "canary-id", "expires_in": 1}, 1001.0, "orders"),
     ],
 )
-def test_what_a_token_is_known_to_be(fields: dict[str, Any], expires_at: float | None, principal: str) -> None:
+def test_what_a_token_is_known_to_be(
+    fields: dict[str, Any], expires_at: float | None, principal: str
+) -> None:
     """Its end is the earlier of `expires_in` and the claim `exp`, if that is not past; its principal is the claim `sub`, or the client."""
     token = fetched(answer_of(**fields))
     assert (token.expires_at, token.principal) == (expires_at, principal)
@@ -273,9 +305,15 @@ def test_what_a_token_is_known_to_be(fields: dict[str, Any], expires_at: float |
         (answer_of(expires_in=True), "answers an expires_in that is no number of seconds (bool)"),
         (answer_of(expires_in=[60]), "answers an expires_in that is no number of seconds (list)"),
         (answer_of(expires_in="soon"), "answers an expires_in that is no number of seconds (str)"),
-        (answer_of(expires_in="9" * 5000), "answers an expires_in that is no number of seconds (str)"),
+        (
+            answer_of(expires_in="9" * 5000),
+            "answers an expires_in that is no number of seconds (str)",
+        ),
         (answer_of(expires_in=10**400), "answers an expires_in that is no number of seconds (int)"),
-        (answer_of(expires_in=float("nan")), "answers an expires_in that is no number of seconds (float)"),
+        (
+            answer_of(expires_in=float("nan")),
+            "answers an expires_in that is no number of seconds (float)",
+        ),
     ],
     ids=range(16),
 )
@@ -289,21 +327,43 @@ def test_answers_that_are_no_token(body: bytes, reason: str) -> None:
     [
         (b"", "closed the connection without an answer"),
         (b"SSH-2.0-OpenSSH\r\n", "answers what is no HTTP (BadStatusLine)"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{}", "closed the connection within its answer"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{}",
+            "closed the connection within its answer",
+        ),
         (b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200, "answers what is no HTTP (HTTPException)"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "answers what is no HTTP (IncompleteRead)"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            "answers what is no HTTP (IncompleteRead)",
+        ),
         (b"HTTP/1.1 " + b"2" * 70_000, "answers what is no HTTP (LineTooLong)"),
         (http_answer(b"x" * 100, "500 Oops"), "answers 500"),
         (
-            http_answer(b'{"error": "no\\u0007\\nway", "error_description": "%b"}' % (b"y" * 300), "400 Bad Request"),
+            http_answer(
+                b'{"error": "no\\u0007\\nway", "error_description": "%b"}' % (b"y" * 300),
+                "400 Bad Request",
+            ),
             f"answers 400: no  way ({'y' * 200}...)",
         ),
-        (http_answer(b'{"error": 7, "error_description": "locked"}', "400 Bad Request"), "answers 400: locked"),
-        (http_answer(b'{"error": {"code": "canary-a"}}', "403 Forbidden"), "answers 403"),
-        (http_answer(b'{"error": "e", "error_description": "canary-orders is no secret"}', "401 No"), "answers 401: e"),
-        (http_answer(b"", "304 Not Modified"), "answers 304, a redirect, which is not followed: give the URL that it leads to"),
         (
-            http_answer(b"", "302 Found\r\nLocation: https://elsewhere.test/token?code=canary-in-a-redirect"),
+            http_answer(b'{"error": 7, "error_description": "locked"}', "400 Bad Request"),
+            "answers 400: locked",
+        ),
+        (http_answer(b'{"error": {"code": "canary-a"}}', "403 Forbidden"), "answers 403"),
+        (
+            http_answer(
+                b'{"error": "e", "error_description": "canary-orders is no secret"}', "401 No"
+            ),
+            "answers 401: e",
+        ),
+        (
+            http_answer(b"", "304 Not Modified"),
+            "answers 304, a redirect, which is not followed: give the URL that it leads to",
+        ),
+        (
+            http_answer(
+                b"", "302 Found\r\nLocation: https://elsewhere.test/token?code=canary-in-a-redirect"
+            ),
             "answers 302, a redirect, which is not followed: give the URL that it leads to",
         ),
     ],
@@ -317,8 +377,14 @@ def test_answers_that_are_no_success(answer: bytes, reason: str) -> None:
 
 def test_an_answer_of_the_most_bytes_is_taken() -> None:
     body = answer_of(padding="")
-    assert fetched(answer_of(padding="x" * (MAX_ANSWER_BYTES - len(body)))).text.reveal() == "canary-opaque"
-    with answering(http_answer(answer_of(padding="x" * (MAX_ANSWER_BYTES - len(body) + 1)))) as (url, _):
+    assert (
+        fetched(answer_of(padding="x" * (MAX_ANSWER_BYTES - len(body)))).text.reveal()
+        == "canary-opaque"
+    )
+    with answering(http_answer(answer_of(padding="x" * (MAX_ANSWER_BYTES - len(body) + 1)))) as (
+        url,
+        _,
+    ):
         assert why(source(url)) == "answers more than 1 MiB"
 
 
@@ -331,7 +397,11 @@ def test_the_request(endpoint: TokenServer) -> None:
     lines = head.decode().split("\r\n")
     basic = base64.b64encode(f"orders:{SECRET}".encode()).decode()
     assert lines[0] == "POST /token?tenant=7 HTTP/1.1"
-    assert {"Accept: application/json", "Content-Type: application/x-www-form-urlencoded", "Connection: close"} <= set(lines)
+    assert {
+        "Accept: application/json",
+        "Content-Type: application/x-www-form-urlencoded",
+        "Connection: close",
+    } <= set(lines)
     assert f"Authorization: Basic {basic}" in lines
     assert [line for line in lines if line.startswith("Host:")] == [f"Host: {url.split('/')[2]}"]
     assert form == b"grant_type=client_credentials&scope=a+b"
@@ -339,14 +409,21 @@ def test_the_request(endpoint: TokenServer) -> None:
 
 def test_a_client_and_a_secret_are_urlencoded_on_demand(endpoint: TokenServer) -> None:
     """As in a form, which a client id with a colon needs (RFC 6749, 2.3.1)."""
-    asked = source(endpoint.url, client="a:b c", secret="canary-%:+ ü", sasl_oauthbearer_header_urlencode=True)
+    asked = source(
+        endpoint.url, client="a:b c", secret="canary-%:+ ü", sasl_oauthbearer_header_urlencode=True
+    )
     assert asked.fetch().principal == "a:b c"
 
 
-def test_a_secret_that_cannot_be_read(endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_cannot_be_read(
+    endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reference is read at each fetch."""
     asked = source(endpoint.url, secret="${env:T2_CLIENT_SECRET}")
-    assert why(asked) == "is not asked: ${env:T2_CLIENT_SECRET}: there is no environment variable T2_CLIENT_SECRET"
+    assert (
+        why(asked)
+        == "is not asked: ${env:T2_CLIENT_SECRET}: there is no environment variable T2_CLIENT_SECRET"
+    )
     monkeypatch.setenv("T2_CLIENT_SECRET", SECRET)
     assert asked.fetch().principal == "orders"
 
@@ -392,9 +469,20 @@ class Proxy:
 @pytest.fixture
 def behind(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return what sets the variables of proxies; others are unset."""
-    for name in ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
+    for name in (
+        "https_proxy",
+        "HTTPS_PROXY",
+        "http_proxy",
+        "HTTP_PROXY",
+        "no_proxy",
+        "NO_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+    ):
         monkeypatch.delenv(name, raising=False)
-    return lambda **variables: [monkeypatch.setenv(name, value) for name, value in variables.items()] and None
+    return lambda **variables: (
+        [monkeypatch.setenv(name, value) for name, value in variables.items()] and None
+    )
 
 
 TRUST = {"https_ca_pem": CA.pem.decode()}
@@ -422,7 +510,11 @@ def test_a_proxy_that_refuses(behind: Callable[..., None]) -> None:
 
 def test_hosts_without_a_proxy(behind: Callable[..., None], endpoint: TokenServer) -> None:
     """Loopback is dialled itself, and so are the hosts of `no_proxy`."""
-    behind(https_proxy="http://nobody.invalid:1", http_proxy="http://nobody.invalid:1", no_proxy=".example.invalid")
+    behind(
+        https_proxy="http://nobody.invalid:1",
+        http_proxy="http://nobody.invalid:1",
+        no_proxy=".example.invalid",
+    )
     assert source(endpoint.url).fetch().principal == "orders"
     with TokenServer({"orders": SECRET}, tls=CA.server()) as encrypted:
         assert source(encrypted.url, **TRUST).fetch().principal == "orders"

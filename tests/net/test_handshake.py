@@ -22,7 +22,10 @@ UNSUPPORTED = broker_error("UNSUPPORTED_VERSION").code
 
 def versions(*ranges: tuple[int, int, int], error: int = 0) -> Any:
     """An answer; ranges are number, lowest, highest."""
-    keys = [message("ApiVersions.response.api_keys", api_key=key, min_version=low, max_version=high) for key, low, high in ranges]
+    keys = [
+        message("ApiVersions.response.api_keys", api_key=key, min_version=low, max_version=high)
+        for key, low, high in ranges
+    ]
     return message("ApiVersions.response", error_code=error, api_keys=keys)
 
 
@@ -54,7 +57,10 @@ def test_a_broker_that_knows_our_newest_form() -> None:
     connection, stream = shake((versions((0, 3, 9), (3, 0, 12)), NEWEST))
     assert connection.versions == {0: (3, 9), 3: (0, 12)}
     assert [asked.version for asked in stream.asked] == [NEWEST]
-    assert (stream.asked[0].message.client_software_name, stream.asked[0].message.client_software_version) == ("aioproducer", "1.2.3")
+    assert (
+        stream.asked[0].message.client_software_name,
+        stream.asked[0].message.client_software_version,
+    ) == ("aioproducer", "1.2.3")
 
 
 @pytest.mark.parametrize("offered", [[], [(3, 0, 5)], [(18, 0, -1)], [(18, -7, -3)]], ids=str)
@@ -66,7 +72,9 @@ def test_an_old_broker_that_does_not_say_what_it_knows(offered: list[tuple[int, 
 
 def test_a_broker_that_refuses_what_it_offers() -> None:
     """It is not asked the same again."""
-    _, stream = shake((versions((18, 0, 9), error=UNSUPPORTED), 0), (versions((0, 3, 9)), NEWEST - 1))
+    _, stream = shake(
+        (versions((18, 0, 9), error=UNSUPPORTED), 0), (versions((0, 3, 9)), NEWEST - 1)
+    )
     assert [asked.version for asked in stream.asked] == [NEWEST, NEWEST - 1]
 
 
@@ -84,8 +92,15 @@ def test_a_range_without_a_version_is_none() -> None:
 
 def test_finalized_features_are_kept() -> None:
     """With their highest level and their age; a broker that tells none leaves both as they were (NET-08)."""
-    feature = message("ApiVersions.response.finalized_features", name="transaction.version", max_version_level=2, min_version_level=1)
-    answer = message("ApiVersions.response", finalized_features=[feature], finalized_features_epoch=77)
+    feature = message(
+        "ApiVersions.response.finalized_features",
+        name="transaction.version",
+        max_version_level=2,
+        min_version_level=1,
+    )
+    answer = message(
+        "ApiVersions.response", finalized_features=[feature], finalized_features_epoch=77
+    )
     connection, _ = shake((answer, NEWEST))
     assert (connection.features, connection.features_epoch) == ({"transaction.version": 2}, 77)
     connection, _ = shake((versions((0, 3, 9)), NEWEST))

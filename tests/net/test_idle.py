@@ -23,7 +23,12 @@ class Table:
     def __init__(self, max_idle: float = 10.0) -> None:
         self.lost_at: list[float] = []
         self.connection = Connection(
-            "broker:9092", "me", lambda _: self.lost_at.append(now()), lambda: None, max_in_flight=5, max_idle=max_idle
+            "broker:9092",
+            "me",
+            lambda _: self.lost_at.append(now()),
+            lambda: None,
+            max_in_flight=5,
+            max_idle=max_idle,
         )
         self.stream = ScriptedStream(self.connection)
 

@@ -61,7 +61,10 @@ async def test_a_callback_of_the_event_loop_uses_the_slots(monkeypatch: pytest.M
         return "asyncio"
 
     sniffio: Any = ModuleType("sniffio")
-    sniffio.current_async_library, sniffio.AsyncLibraryNotFoundError = current_async_library, LookupError
+    sniffio.current_async_library, sniffio.AsyncLibraryNotFoundError = (
+        current_async_library,
+        LookupError,
+    )
     monkeypatch.setattr(sys.modules["anyio._core._eventloop"], "sniffio", sniffio, raising=False)
     taken: list[bool] = []
 

@@ -18,7 +18,13 @@ from scripted import ScriptedDialer, ScriptedStream, api_versions, settings
 
 from aioproducer.config.security_options import SecurityOptions
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused, TokenUnavailable
+from aioproducer.errors import (
+    BrokerNotTrusted,
+    ConfigError,
+    ConnectionLost,
+    CredentialsRefused,
+    TokenUnavailable,
+)
 from aioproducer.net.cluster import BrokerNode
 from aioproducer.net.connection import Connection
 from aioproducer.net.kerberos import Kerberos
@@ -45,7 +51,9 @@ def package() -> Iterator[ScriptedGssapi]:
 
 
 def kerberos(**options: Any) -> Kerberos:
-    return Kerberos(SecurityOptions(**{f"sasl_kerberos_{name}": value for name, value in options.items()}))
+    return Kerberos(
+        SecurityOptions(**{f"sasl_kerberos_{name}": value for name, value in options.items()})
+    )
 
 
 def opened(made: Kerberos, host: str = "broker") -> Context:
@@ -69,9 +77,19 @@ def test_a_service_of_another_name_on_one_host(package: ScriptedGssapi) -> None:
 def test_a_context_of_a_keytab(package: ScriptedGssapi) -> None:
     """Tickets are kept in memory, apart from those of other keytabs and principals."""
     package.keytabs = {"/a.keytab": "bob@EXAMPLE.TEST", "/b.keytab": "carol@EXAMPLE.TEST"}
-    for options in ({"keytab": "/a.keytab"}, {"keytab": "/a.keytab", "principal": "bob"}, {"keytab": "/b.keytab"}, {"keytab": "/a.keytab"}):
+    for options in (
+        {"keytab": "/a.keytab"},
+        {"keytab": "/a.keytab", "principal": "bob"},
+        {"keytab": "/b.keytab"},
+        {"keytab": "/a.keytab"},
+    ):
         opened(kerberos(**options))
-    assert [one.principal.partition("@")[0] for one in package.opened] == ["bob", "bob", "carol", "bob"]
+    assert [one.principal.partition("@")[0] for one in package.opened] == [
+        "bob",
+        "bob",
+        "carol",
+        "bob",
+    ]
     caches = [(one.store or {})["ccache"] for one in package.opened]
     assert all(cache.startswith("MEMORY:aioproducer-") for cache in caches)
     assert len(set(caches)) == 3
@@ -98,7 +116,9 @@ def test_a_context_of_a_keytab(package: ScriptedGssapi) -> None:
         (-7, TokenUnavailable, "krb5.conf"),
     ],
 )
-def test_errors_of_a_ticket(package: ScriptedGssapi, number: int, error: type[Exception], advice: str) -> None:
+def test_errors_of_a_ticket(
+    package: ScriptedGssapi, number: int, error: type[Exception], advice: str
+) -> None:
     """Row 116, SEC-06: what may pass is retried, what the KDC says of client and service is final. The texts name both, and what to do."""
     package.fail(number, "the library's own words")
     context = opened(kerberos())
@@ -106,7 +126,9 @@ def test_errors_of_a_ticket(package: ScriptedGssapi, number: int, error: type[Ex
         context.step(None)
     assert type(caught.value) is error
     text = str(caught.value)
-    assert text.startswith(f"no Kerberos ticket for kafka@broker as {ALICE}: the library's own words; ")
+    assert text.startswith(
+        f"no Kerberos ticket for kafka@broker as {ALICE}: the library's own words; "
+    )
     assert advice in text
     assert (caught.value.stage, caught.value.mechanism) == ("token", "GSSAPI")  # type: ignore[attr-defined]
 
@@ -114,7 +136,8 @@ def test_errors_of_a_ticket(package: ScriptedGssapi, number: int, error: type[Ex
 def test_an_empty_ticket_cache(package: ScriptedGssapi) -> None:
     package.principal = None
     with pytest.raises(
-        TokenUnavailable, match=r"as the principal of the ticket cache: No credentials.*; run kinit, or give sasl_kerberos_"
+        TokenUnavailable,
+        match=r"as the principal of the ticket cache: No credentials.*; run kinit, or give sasl_kerberos_",
     ):
         opened(kerberos())
     with pytest.raises(TokenUnavailable, match=r"as bob@EXAMPLE.TEST: "):
@@ -124,13 +147,17 @@ def test_an_empty_ticket_cache(package: ScriptedGssapi) -> None:
 def test_credentials_that_expired(package: ScriptedGssapi) -> None:
     """GSSAPI says so without a number of Kerberos, when the credentials are looked at."""
     package.fail_credentials(11 << 16, 100_001, "Success")
-    with pytest.raises(TokenUnavailable, match=r"the principal of the ticket cache: Unspecified GSS failure; run kinit"):
+    with pytest.raises(
+        TokenUnavailable,
+        match=r"the principal of the ticket cache: Unspecified GSS failure; run kinit",
+    ):
         opened(kerberos())
 
     package.keytabs = {"/a.keytab": ALICE}
     package.fail_credentials(11 << 16, 100_001, "Success")
     with pytest.raises(
-        TokenUnavailable, match=r"the first principal of the keytab: Unspecified GSS failure; the library fetches a new one"
+        TokenUnavailable,
+        match=r"the first principal of the keytab: Unspecified GSS failure; the library fetches a new one",
     ):
         opened(kerberos(keytab="/a.keytab"))
     assert opened(kerberos(keytab="/a.keytab")).principal == ALICE
@@ -138,12 +165,17 @@ def test_credentials_that_expired(package: ScriptedGssapi) -> None:
 
 def test_keytabs_that_cannot_be_used(package: ScriptedGssapi, tmp_path: Any) -> None:
     """The library says no more of them than "No credentials cache found"."""
-    with pytest.raises(TokenUnavailable, match=r"the keytab /nowhere/x cannot be read; check sasl_kerberos_keytab"):
+    with pytest.raises(
+        TokenUnavailable, match=r"the keytab /nowhere/x cannot be read; check sasl_kerberos_keytab"
+    ):
         opened(kerberos(keytab="/nowhere/x", principal=ALICE))
     there = tmp_path / "other.keytab"
     there.write_bytes(b"")
     for keytab in (str(there), f"FILE:{there}"):
-        with pytest.raises(TokenUnavailable, match=f"as {ALICE}: the keytab {there} has no key of this principal; `klist -k`"):
+        with pytest.raises(
+            TokenUnavailable,
+            match=f"as {ALICE}: the keytab {there} has no key of this principal; `klist -k`",
+        ):
             opened(kerberos(keytab=keytab, principal=ALICE))
 
 
@@ -151,7 +183,9 @@ def test_answers_of_a_broker_without_the_service_key(package: ScriptedGssapi) ->
     """A token, or an offer of layers, whose proof is wrong is the broker's fault, and no ticket's."""
     context = opened(kerberos())
     context.step(None)
-    with pytest.raises(BrokerNotTrusted, match="kafka@broker does not prove its identity: Unspecified GSS failure"):
+    with pytest.raises(
+        BrokerNotTrusted, match="kafka@broker does not prove its identity: Unspecified GSS failure"
+    ):
         context.step(b"x" * 32)
 
     context, server = opened(kerberos()), GssapiServer(Accounts({"alice": ""}, 4096))
@@ -164,7 +198,12 @@ def test_answers_of_a_broker_without_the_service_key(package: ScriptedGssapi) ->
 def test_each_byte_of_the_broker_counts(package: ScriptedGssapi) -> None:
     """A token or an offer with any byte changed, cut off or added is noticed, and is the broker's fault."""
     for place in (0, 1):
-        for spoil in (lambda data: bytes((data[0] ^ 1, *data[1:])), lambda data: data[:-1], lambda data: data + b"x", lambda data: b""):
+        for spoil in (
+            lambda data: bytes((data[0] ^ 1, *data[1:])),
+            lambda data: data[:-1],
+            lambda data: data + b"x",
+            lambda data: b"",
+        ):
             server = GssapiServer(Accounts({"alice": ""}, 4096))
             answers: list[Any] = [server.respond, server.respond]
             answers[place] = lambda token, server=server, spoil=spoil: spoil(server.respond(token))
@@ -174,7 +213,9 @@ def test_each_byte_of_the_broker_counts(package: ScriptedGssapi) -> None:
             assert server.claimed == ALICE
 
 
-def test_the_package_cannot_be_imported(package: ScriptedGssapi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_cannot_be_imported(
+    package: ScriptedGssapi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As without the system's library."""
     made = kerberos()
 
@@ -182,11 +223,15 @@ def test_the_package_cannot_be_imported(package: ScriptedGssapi, monkeypatch: py
         raise ImportError("libgssapi_krb5.so.2: cannot open shared object file")
 
     monkeypatch.setattr(importlib, "import_module", failing)
-    with pytest.raises(ConfigError, match=r"libkrb5-dev.* Its import failed: libgssapi_krb5\.so\.2"):
+    with pytest.raises(
+        ConfigError, match=r"libkrb5-dev.* Its import failed: libgssapi_krb5\.so\.2"
+    ):
         opened(made)
 
 
-def test_the_package_is_not_imported_before_a_connection_is_made(package: ScriptedGssapi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_is_not_imported_before_a_connection_is_made(
+    package: ScriptedGssapi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its import takes 50 ms, so it is made in a thread."""
     monkeypatch.delitem(sys.modules, "gssapi")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
@@ -196,10 +241,17 @@ def test_the_package_is_not_imported_before_a_connection_is_made(package: Script
 
 @pytest.mark.parametrize(
     ("node_id", "canonical", "service"),
-    [(1, False, "kafka@broker"), (1, True, "kafka@broker"), (-1, False, "kafka@broker"), (-1, True, "kafka@broker.example.com")],
+    [
+        (1, False, "kafka@broker"),
+        (1, True, "kafka@broker"),
+        (-1, False, "kafka@broker"),
+        (-1, True, "kafka@broker.example.com"),
+    ],
 )
 @jumping
-async def test_the_ticket_is_for_the_name_that_tls_checks(package: ScriptedGssapi, node_id: int, canonical: bool, service: str) -> None:
+async def test_the_ticket_is_for_the_name_that_tls_checks(
+    package: ScriptedGssapi, node_id: int, canonical: bool, service: str
+) -> None:
     """The advertised name, not the address that is dialled; of a bootstrap address the canonical name, if it is looked up."""
 
     async def addresses(host: str, *_: Any, **__: Any) -> list[str]:
@@ -228,7 +280,12 @@ def answers(server: GssapiServer) -> Any:
         elif asked.key is ApiKey.SASL_HANDSHAKE:
             stream.answer(asked, message("SaslHandshake.response"))
         else:
-            stream.answer(asked, message("SaslAuthenticate.response", auth_bytes=server.respond(asked.message.auth_bytes)))
+            stream.answer(
+                asked,
+                message(
+                    "SaslAuthenticate.response", auth_bytes=server.respond(asked.message.auth_bytes)
+                ),
+            )
 
     return answer
 
@@ -255,7 +312,10 @@ def test_a_kdc_that_stands_still(package: ScriptedGssapi) -> None:
                 await asyncio.sleep(0.001)
 
         ticking = asyncio.create_task(tick())
-        with pytest.raises(ConnectionLost, match=r"it took longer than .* s to get a Kerberos ticket for kafka@broker"):
+        with pytest.raises(
+            ConnectionLost,
+            match=r"it took longer than .* s to get a Kerberos ticket for kafka@broker",
+        ):
             await login.authenticate(one, 0.2)
         ticking.cancel()
         assert len(ticks) > 20

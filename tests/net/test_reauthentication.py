@@ -40,10 +40,20 @@ class Watching(Observer):
         self.bad: list[tuple[str, TransportError, bool]] = []
         self.failures: list[TransportError] = []
 
-    def authenticated(self, broker: Broker, label: str, seconds: float, session_seconds: float, *, is_renewal: bool) -> None:
+    def authenticated(
+        self,
+        broker: Broker,
+        label: str,
+        seconds: float,
+        session_seconds: float,
+        *,
+        is_renewal: bool,
+    ) -> None:
         self.good.append((label, seconds, session_seconds, is_renewal))
 
-    def authentication_failed(self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool) -> None:
+    def authentication_failed(
+        self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool
+    ) -> None:
         self.bad.append((label, error, is_renewal))
 
     def failed(self, broker: Broker, label: str, cause: TransportError, failures: int) -> None:
@@ -53,8 +63,21 @@ class Watching(Observer):
 class Scene:
     """A node with an authenticated produce connection and sessions of 3 s, and its broker."""
 
-    def __init__(self, node: BrokerNode, broker: SaslBroker, dialer: ScriptedDialer, observer: Watching, changed: list[BrokerNode]) -> None:
-        self.node, self.broker, self.dialer, self.observer, self.changed = node, broker, dialer, observer, changed
+    def __init__(
+        self,
+        node: BrokerNode,
+        broker: SaslBroker,
+        dialer: ScriptedDialer,
+        observer: Watching,
+        changed: list[BrokerNode],
+    ) -> None:
+        self.node, self.broker, self.dialer, self.observer, self.changed = (
+            node,
+            broker,
+            dialer,
+            observer,
+            changed,
+        )
         self.answers: list[Any] = []
 
     @property
@@ -69,7 +92,11 @@ class Scene:
 
 @contextlib.asynccontextmanager
 async def scene(
-    mechanism: str = "PLAIN", session_ms: int = 3000, user: Any = "alice", password: str = "canary-alice", **options: Any
+    mechanism: str = "PLAIN",
+    session_ms: int = 3000,
+    user: Any = "alice",
+    password: str = "canary-alice",
+    **options: Any,
 ) -> AsyncIterator[Scene]:
     broker = SaslBroker(dict(USERS))
     broker.session_ms = session_ms
@@ -78,7 +105,14 @@ async def scene(
     changed: list[BrokerNode] = []
     security = Security(sasl=SaslLogin(mechanism, user, Secret(password), chance=lambda: 0.5))
     tasks = options.pop("tasks", Tasks())
-    async with running(dialer, on_change=changed.append, tasks=tasks, security=security, observer=observer, **options) as node:
+    async with running(
+        dialer,
+        on_change=changed.append,
+        tasks=tasks,
+        security=security,
+        observer=observer,
+        **options,
+    ) as node:
         node.produce.request_connection()
         await until(lambda: node.is_ready)
         yield Scene(node, broker, dialer, observer, changed)
@@ -132,7 +166,9 @@ async def test_what_is_in_flight_is_answered_and_what_comes_is_held(mechanism: s
         assert connection.held is None
 
 
-PRODUCE = codec("Produce.request", 9).encode(message("Produce.request", acks=0, timeout_ms=1000, topics=[]))
+PRODUCE = codec("Produce.request", 9).encode(
+    message("Produce.request", acks=0, timeout_ms=1000, topics=[])
+)
 
 
 @jumping
@@ -208,7 +244,9 @@ async def test_a_throttled_broker_has_more_time() -> None:
 
 
 @jumping
-async def test_credentials_that_cannot_be_read_leave_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credentials_that_cannot_be_read_leave_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nothing was sent yet: it is tried again each second, until the broker ends the session."""
     monkeypatch.setenv("CANARY_PASSWORD", "canary-alice")
     async with scene(password="${env:CANARY_PASSWORD}") as played:

@@ -29,7 +29,12 @@ USERS = {"alice": "canary-alice"}
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
-def login(mechanism: str = "PLAIN", password: str = "canary-alice", user: str | Secret = "alice", **options: Any) -> SaslLogin:
+def login(
+    mechanism: str = "PLAIN",
+    password: str = "canary-alice",
+    user: str | Secret = "alice",
+    **options: Any,
+) -> SaslLogin:
     return SaslLogin(mechanism, user, Secret(password), chance=lambda: 0.5, **options)
 
 
@@ -46,7 +51,9 @@ async def test_a_connection_is_authenticated_before_anything_else_is_sent(mechan
         assert len(answers) == 2
         node.produce.request_connection()
         await until(lambda: node.is_ready)
-        assert [(done.user, done.mechanism, done.is_good) for done in broker.logins] == [("alice", mechanism, True)] * 2
+        assert [(done.user, done.mechanism, done.is_good) for done in broker.logins] == [
+            ("alice", mechanism, True)
+        ] * 2
         assert broker.violations == []
         assert node.control.connection is not None
         assert node.control.connection.frames.limit == 100 * 1024 * 1024
@@ -61,7 +68,10 @@ async def test_who_waits_after_a_refusal_is_told_of_it() -> None:
             with pytest.raises((CredentialsRefused, ConnectionLost)):
                 await ask(node, 4.0)
         assert node.standing is Standing.PAUSING
-        with pytest.raises(ConnectionLost, match=r"no connection within 0\.5 s yet; the latest attempt: .*Invalid username"):
+        with pytest.raises(
+            ConnectionLost,
+            match=r"no connection within 0\.5 s yet; the latest attempt: .*Invalid username",
+        ):
             await node.control.connected(0.5)
 
 
@@ -112,7 +122,11 @@ async def test_a_broker_that_is_not_trusted() -> None:
         with pytest.raises(BrokerNotTrusted, match="does not know the password of user 'alice'"):
             await ask(node)
         assert dialer.streams[0].is_closing()
-        assert security.backoff.delay("host:9092", now()) == security.backoff.delay("other:9092", now()) == 0
+        assert (
+            security.backoff.delay("host:9092", now())
+            == security.backoff.delay("other:9092", now())
+            == 0
+        )
 
 
 @pytest.mark.parametrize("silent", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])
@@ -136,7 +150,13 @@ async def test_a_connection_that_is_cut_at_each_answer(mechanism: str) -> None:
         broker = SaslBroker(USERS)
         seen: list[Asked] = []
 
-        def answers(stream: ScriptedStream, asked: Asked, broker: SaslBroker = broker, seen: list[Asked] = seen, cut: int = cut) -> None:
+        def answers(
+            stream: ScriptedStream,
+            asked: Asked,
+            broker: SaslBroker = broker,
+            seen: list[Asked] = seen,
+            cut: int = cut,
+        ) -> None:
             seen.append(asked)
             if len(seen) == cut + 1:
                 stream.lose()
@@ -180,7 +200,9 @@ async def test_a_reference_that_cannot_be_read_is_retried(monkeypatch: pytest.Mo
     dialer = ScriptedDialer(answers=broker.answers)
     async with running(dialer, security=security) as node:
         monkeypatch.delenv("CANARY_PASSWORD", raising=False)
-        with pytest.raises(ConnectionLost, match=r"credentials cannot be read: \$\{env:CANARY_PASSWORD\}"):
+        with pytest.raises(
+            ConnectionLost, match=r"credentials cannot be read: \$\{env:CANARY_PASSWORD\}"
+        ):
             await ask(node)
         assert security.backoff.delay("host:9092", now()) == 0
         monkeypatch.setenv("CANARY_PASSWORD", "canary-alice")
@@ -222,7 +244,9 @@ class Blocked:
         return "canary-alice"
 
 
-async def _authenticated(sasl: SaslLogin, broker: SaslBroker, count: int, timeout: float, meanwhile: Callable[[], Any]) -> list[Any]:
+async def _authenticated(
+    sasl: SaslLogin, broker: SaslBroker, count: int, timeout: float, meanwhile: Callable[[], Any]
+) -> list[Any]:
     """Authenticate connections at once over scripted streams. Returns the results or errors."""
     from aioproducer.net.connection import Connection
     from aioproducer.wire.api import CLIENT_VERSIONS
@@ -233,7 +257,9 @@ async def _authenticated(sasl: SaslLogin, broker: SaslBroker, count: int, timeou
         ScriptedStream(connection, broker.answers)
         connection.learn_versions(CLIENT_VERSIONS)
         connections.append(connection)
-    logins = [asyncio.ensure_future(sasl.authenticate(connection, timeout)) for connection in connections]
+    logins = [
+        asyncio.ensure_future(sasl.authenticate(connection, timeout)) for connection in connections
+    ]
     meanwhile()
     return await asyncio.gather(*logins, return_exceptions=True)
 
@@ -244,7 +270,13 @@ def test_two_hundred_connections_read_a_reference() -> None:
     sasl = SaslLogin("PLAIN", "alice", secret, chance=lambda: 0.5)  # type: ignore[arg-type]
 
     async def main() -> list[Any]:
-        return await _authenticated(sasl, broker, 200, 30.0, lambda: asyncio.get_running_loop().call_later(0.05, secret.go_on.set))
+        return await _authenticated(
+            sasl,
+            broker,
+            200,
+            30.0,
+            lambda: asyncio.get_running_loop().call_later(0.05, secret.go_on.set),
+        )
 
     assert asyncio.run(main()) == [0.0] * 200
     assert len(set(secret.threads)) <= 4

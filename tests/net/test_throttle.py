@@ -16,7 +16,9 @@ from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec, message
 
 
-@pytest.mark.parametrize(("second", "ends"), [(500, 2.0), (1000, 2.0), (5000, 6.0), (0, 2.0), (-1000, 2.0)])
+@pytest.mark.parametrize(
+    ("second", "ends"), [(500, 2.0), (1000, 2.0), (5000, 6.0), (0, 2.0), (-1000, 2.0)]
+)
 @jumping
 async def test_a_shorter_time_shortens_no_longer_one(second: int, ends: float) -> None:
     """The later end counts."""
@@ -54,7 +56,13 @@ async def test_the_time_counts_for_no_request_on_its_way() -> None:
         connection = node.produce.connection
         assert connection is not None
         ended: list[Any] = []
-        connection.send(ApiKey.METADATA, 9, codec("Metadata.request", 9).encode(message("Metadata.request", topics=[])), ended.append, 5.0)
+        connection.send(
+            ApiKey.METADATA,
+            9,
+            codec("Metadata.request", 9).encode(message("Metadata.request", topics=[])),
+            ended.append,
+            5.0,
+        )
         began = now()
         node.throttle(3000)
         node.throttle(1000)

@@ -47,8 +47,12 @@ if TYPE_CHECKING:
 CA = CertificateAuthority()
 SERVER = CA.server()
 ALICE = CA.client("alice")
-OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="the peer, or what shows it, is OpenSSL's")
-VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+OPENSSL = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="the peer, or what shows it, is OpenSSL's"
+)
+VERSIONS = pytest.mark.parametrize(
+    "version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"]
+)
 # Mutated flights of a server, beside the exchanges of SASL in tests/sasl/test_mutated_exchanges.py.
 MUTATIONS = int(os.environ.get("AIOPRODUCER_TLS_MUTATIONS", "2500"))
 
@@ -92,7 +96,12 @@ class Receiver:
 class Pair:
     """A client and a server over the layer, in memory."""
 
-    def __init__(self, server: ssl.SSLContext | None = None, client: ssl.SSLContext | None = None, name: str = "localhost") -> None:
+    def __init__(
+        self,
+        server: ssl.SSLContext | None = None,
+        client: ssl.SSLContext | None = None,
+        name: str = "localhost",
+    ) -> None:
         self.near, self.far = Receiver(), Receiver()
         self.server = TlsServer(self.far, server or server_context(SERVER))
         self.client = TlsStream(self.near, client or client_context(CA), name, HandshakeTurns())
@@ -152,7 +161,9 @@ class Played:
     def __init__(self, context: ssl.SSLContext, client: ssl.SSLContext | None = None) -> None:
         self.near = Receiver()
         self.stream = Kept()
-        self.client = self.stream.receiver = TlsStream(self.near, client or client_context(CA), "localhost", HandshakeTurns())
+        self.client = self.stream.receiver = TlsStream(
+            self.near, client or client_context(CA), "localhost", HandshakeTurns()
+        )
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.server = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
         self.is_up = False
@@ -211,7 +222,9 @@ async def test_small_buffers_are_joined_and_large_ones_cut() -> None:
     played.stream.take()
     played.client.writelines([b"h" * 60_000, b"i" * 10_000, b"j" * 150_000, b"k" * 10])
     sizes = [60_000, 10_000, 65_536, 65_536, 18_928, 10]
-    assert [len(each) for each in played.stream.written] == [size + 22 * -(-size // 16_384) for size in sizes]
+    assert [len(each) for each in played.stream.written] == [
+        size + 22 * -(-size // 16_384) for size in sizes
+    ]
 
 
 @jumping
@@ -302,7 +315,9 @@ async def test_a_truncated_answer_is_not_passed_on_and_the_end_is_seen() -> None
 @VERSIONS
 @pytest.mark.parametrize("size", [1, 100, 16_384, 40_000])
 @jumping
-async def test_bytes_are_delivered_with_the_last_of_their_record(size: int, version: ssl.TLSVersion) -> None:
+async def test_bytes_are_delivered_with_the_last_of_their_record(
+    size: int, version: ssl.TLSVersion
+) -> None:
     """However the network cuts them: nothing waits for the next record."""
     played = await Played(server_context(SERVER, version=version)).up()
     for cut in (1, 5, 6, 22, 50, 10_000, 16_000, 16_405, 16_406, 33_000):
@@ -379,10 +394,17 @@ async def test_an_alert_before_a_reset_in_the_same_iteration_keeps_its_text() ->
 @OPENSSL
 @pytest.mark.parametrize(
     ("version", "order", "ends"),
-    [("-tls1_3", b"K\n", False), ("-tls1_3", b"k\n", False), ("-tls1_2", b"R\n", True), ("-tls1_2", b"r\n", True)],
+    [
+        ("-tls1_3", b"K\n", False),
+        ("-tls1_3", b"k\n", False),
+        ("-tls1_2", b"R\n", True),
+        ("-tls1_2", b"r\n", True),
+    ],
 )
 @pytest.mark.asyncio
-async def test_a_peer_that_changes_keys_or_negotiates_anew(tmp_path: pathlib.Path, version: str, order: bytes, ends: bool) -> None:
+async def test_a_peer_that_changes_keys_or_negotiates_anew(
+    tmp_path: pathlib.Path, version: str, order: bytes, ends: bool
+) -> None:
     """Rows 98, 110: a key update of TLS 1.3 goes on; a renegotiation of TLS 1.2, which is off, ends the connection or is passed over."""
     files = SERVER.write(tmp_path, "server")
     receiver, seen = Receiver(), []
@@ -391,7 +413,9 @@ async def test_a_peer_that_changes_keys_or_negotiates_anew(tmp_path: pathlib.Pat
         assert server.stdout is not None
         contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode()))
         context: Any = await contexts.context()
-        context._msg_callback = lambda _tls, direction, _version, _type, message, _data: seen.append((direction, int(message)))
+        context._msg_callback = lambda _tls, direction, _version, _type, message, _data: (
+            seen.append((direction, int(message)))
+        )
         stream = TlsStream(receiver, context, "localhost", contexts.turns)
         await TcpDialer().dial("127.0.0.1", port, lambda: stream)
         await stream.handshake()
@@ -420,7 +444,10 @@ async def test_a_peer_that_changes_keys_or_negotiates_anew(tmp_path: pathlib.Pat
 
 def test_the_server_name() -> None:
     """Row 96: a trailing dot and a scope id are no part of a certificate's name."""
-    assert [server_name(host) for host in ("b.svc.cluster.local.", "b", "10.0.0.1", "::1", "fe80::1%eth0", ".", "")] == [
+    assert [
+        server_name(host)
+        for host in ("b.svc.cluster.local.", "b", "10.0.0.1", "::1", "fe80::1%eth0", ".", "")
+    ] == [
         "b.svc.cluster.local",
         "b",
         "10.0.0.1",
@@ -447,7 +474,9 @@ async def test_steps_of_handshakes_run_one_in_each_iteration() -> None:
             raise RuntimeError("a bug in a step")
 
     told: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: told.append(str(context["exception"]))
+    )
     for number in range(4):
         turns.soon(lambda number=number: step(number))
     for most in range(1, 5):
@@ -555,15 +584,22 @@ def security(**options: Any) -> Security:
 
 @contextlib.asynccontextmanager
 async def over_tls(
-    server: ssl.SSLContext | Callable[[], ssl.SSLContext], client: Security | None = None, host: str = "", **changes: Any
+    server: ssl.SSLContext | Callable[[], ssl.SSLContext],
+    client: Security | None = None,
+    host: str = "",
+    **changes: Any,
 ) -> AsyncIterator[tuple[Any, FakeCluster, list[TlsServer]]]:
     """A node of a fake broker behind TLS."""
     async with FakeCluster(memory=True) as cluster:
         made = tls_in_front(cluster, server)
         fake = cluster.brokers[1]
-        cluster.network._listeners[host or fake.host, fake.port] = cluster.network._listeners[fake.host, fake.port]
+        cluster.network._listeners[host or fake.host, fake.port] = cluster.network._listeners[
+            fake.host, fake.port
+        ]
         chosen = client or security(ssl_context=client_context(CA))
-        async with running(cluster.network, Broker(1, host or fake.host, fake.port), security=chosen, **changes) as node:
+        async with running(
+            cluster.network, Broker(1, host or fake.host, fake.port), security=chosen, **changes
+        ) as node:
             yield node, cluster, made
 
 
@@ -579,7 +615,11 @@ async def over_tls(
         (["host.test"], "other.test", "it is not for the name 'other.test'"),
         (["host.test"], "10.0.0.1", "it is not for the address 10.0.0.1"),
         (["10.0.0.1"], "10.0.0.2", "it is not for the address 10.0.0.2"),
-        (["host.test"], ".", "'.' is no name that a certificate can be checked against: it is empty"),
+        (
+            ["host.test"],
+            ".",
+            "'.' is no name that a certificate can be checked against: it is empty",
+        ),
         (["host.test"], f"{'x' * 64}.test", "is no name that a certificate can be checked against"),
         (["host.test"], "a..test", "is no name that a certificate can be checked against"),
     ],
@@ -607,11 +647,17 @@ async def test_names(names: list[str], host: str, refusal: str | None) -> None:
 @jumping
 async def test_the_name_of_a_bootstrap_address_is_as_written_or_canonical() -> None:
     """Row 96: KIP-235's canonical name is dialled, and so checked; the brokers' own names are the cluster's."""
-    for canonical, node_id, name in [(False, -2, "alias.test"), (True, -2, "real.test"), (True, 1, "alias.test")]:
+    for canonical, node_id, name in [
+        (False, -2, "alias.test"),
+        (True, -2, "real.test"),
+        (True, 1, "alias.test"),
+    ]:
         async with FakeCluster(memory=True) as cluster:
             made = tls_in_front(cluster, server_context(CA.server(name)))
             fake = cluster.brokers[1]
-            cluster.network._listeners["real.test", fake.port] = cluster.network._listeners[fake.host, fake.port]
+            cluster.network._listeners["real.test", fake.port] = cluster.network._listeners[
+                fake.host, fake.port
+            ]
 
             class Names:
                 async def resolve(self, host: str) -> list[str]:
@@ -619,7 +665,13 @@ async def test_the_name_of_a_bootstrap_address_is_as_written_or_canonical() -> N
 
             broker = Broker(node_id, "alias.test", fake.port)
             chosen = security(ssl_context=client_context(CA))
-            async with running(cluster.network, broker, security=chosen, resolver=Names(), canonical_bootstrap=canonical) as node:
+            async with running(
+                cluster.network,
+                broker,
+                security=chosen,
+                resolver=Names(),
+                canonical_bootstrap=canonical,
+            ) as node:
                 await ask(node)
             assert len(made) == 1
 
@@ -630,8 +682,13 @@ async def test_a_silent_peer_ends_with_the_time_of_the_attempt() -> None:
     network, silent = MemoryNetwork(), Receiver()
     network.listen("host", 9092, lambda: silent)
     began = asyncio.get_running_loop().time()
-    async with running(network, security=security(ssl_context=client_context(CA)), setup=Backoff(3.0, 3.0)) as node:
-        with pytest.raises(ConnectionLost, match=r"no usable connection within 3 s: the TLS handshake was not answered"):
+    async with running(
+        network, security=security(ssl_context=client_context(CA)), setup=Backoff(3.0, 3.0)
+    ) as node:
+        with pytest.raises(
+            ConnectionLost,
+            match=r"no usable connection within 3 s: the TLS handshake was not answered",
+        ):
             await ask(node)
         assert asyncio.get_running_loop().time() == pytest.approx(began + 3)
         assert isinstance(silent.loss, ConnectionResetError)
@@ -669,7 +726,13 @@ def test_mutated_bytes_give_an_error_of_ours_or_a_result() -> None:
             outcomes[await play_mutated(Played(*contexts), chance, seconds)] += 1
         longest = max(seconds)
         assert longest < 0.020, longest
-        assert outcomes.keys() <= {"NoneType", "SSLError", "SSLEOFError", "SSLCertVerificationError", "ConnectionResetError"}
+        assert outcomes.keys() <= {
+            "NoneType",
+            "SSLError",
+            "SSLEOFError",
+            "SSLCertVerificationError",
+            "ConnectionResetError",
+        }
         assert outcomes["SSLError"] > MUTATIONS / 10, outcomes
 
     # a collection of all objects that other tests left takes longer than the limit
@@ -738,5 +801,12 @@ def test_a_hundred_connections_dialled_at_once_do_not_hold_the_loop() -> None:
     program = pathlib.Path(__file__).parents[1] / "support/dials_at_once.py"
     # asyncio's debug mode makes each step take half as long again
     env = environment_without_debug_mode()
-    done = subprocess.run([sys.executable, str(program)], env=env, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert 0 < float(done.stdout) <= 0.020

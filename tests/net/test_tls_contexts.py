@@ -85,7 +85,10 @@ def test_the_flags() -> None:
     assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
     assert context.options & ssl.OP_NO_RENEGOTIATION
-    assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    assert (context.minimum_version, context.maximum_version) == (
+        ssl.TLSVersion.TLSv1_2,
+        ssl.TLSVersion.TLSv1_3,
+    )
     assert context.keylog_filename is None
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
@@ -108,7 +111,9 @@ def test_options_of_the_context() -> None:
     assert names == {"ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-ECDSA-CHACHA20-POLY1305"}
 
 
-@pytest.mark.parametrize("name", ["nothing", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256"])
+@pytest.mark.parametrize(
+    "name", ["nothing", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256"]
+)
 def test_other_names_of_cipher_suites_than_openssls(name: str) -> None:
     with pytest.raises(ConfigError, match=f"ssl_cipher_suites={name}: OpenSSL knows none of them"):
         make_context(TlsSettings(ssl_truststore_certificates=PEM, ssl_cipher_suites=(name,)))
@@ -136,12 +141,20 @@ def test_a_trust_store_may_hold_the_intermediate_or_the_leaf_alone() -> None:
     below = intermediate(CA)
     server = below.server()
     for trusted in (below.pem.decode(), server.certificate_pem.decode()):
-        assert user_of(make_context(TlsSettings(ssl_truststore_certificates=trusted)), server_context(server)) is None
+        assert (
+            user_of(
+                make_context(TlsSettings(ssl_truststore_certificates=trusted)),
+                server_context(server),
+            )
+            is None
+        )
     strimzi = server_context(without_key_identifiers(CA))
     assert user_of(make_context(TlsSettings(ssl_truststore_certificates=PEM)), strimzi) is None
 
 
-def test_every_form_of_the_clients_certificate(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_form_of_the_clients_certificate(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = ALICE.write(tmp_path, "alice")
     locked = write_encrypted(ALICE, tmp_path, "locked", "canary-key")
     old = tmp_path / "old.key"
@@ -153,28 +166,50 @@ def test_every_form_of_the_clients_certificate(tmp_path: pathlib.Path, monkeypat
     forms: list[dict[str, Any]] = [
         {"ssl_keystore_location": str(files.pem)},
         {"ssl_keystore_location": str(locked.pem), "ssl_key_password": key},
-        {"ssl_keystore_location": str(store), "ssl_keystore_password": Secret(PASSWORD), "ssl_keystore_type": "PKCS12"},
+        {
+            "ssl_keystore_location": str(store),
+            "ssl_keystore_password": Secret(PASSWORD),
+            "ssl_keystore_type": "PKCS12",
+        },
         {"ssl_key_location": str(files.key), "ssl_certificate_location": str(files.chain)},
-        {"ssl_key_location": str(locked.key), "ssl_certificate_location": str(files.chain), "ssl_key_password": key},
-        {"ssl_key_location": str(old), "ssl_certificate_location": str(files.chain), "ssl_key_password": key},
+        {
+            "ssl_key_location": str(locked.key),
+            "ssl_certificate_location": str(files.chain),
+            "ssl_key_password": key,
+        },
+        {
+            "ssl_key_location": str(old),
+            "ssl_certificate_location": str(files.chain),
+            "ssl_key_password": key,
+        },
         {"ssl_key_location": str(files.pem)},
         {"ssl_certificate_location": str(files.pem)},
         {"ssl_keystore_key": inline, "ssl_keystore_certificate_chain": chain},
-        {"ssl_keystore_key": Secret(ALICE.key_pem.decode().replace("\n", " ")), "ssl_keystore_certificate_chain": chain.replace("\n", " ")},
+        {
+            "ssl_keystore_key": Secret(ALICE.key_pem.decode().replace("\n", " ")),
+            "ssl_keystore_certificate_chain": chain.replace("\n", " "),
+        },
         {
             "ssl_keystore_key": Secret(encrypted_key_pem(ALICE, "canary-key").decode()),
             "ssl_keystore_certificate_chain": chain,
             "ssl_key_password": key,
         },
         {
-            "ssl_keystore_key": Secret(encrypted_key_pem(ALICE, "canary-key", traditional=True).decode()),
+            "ssl_keystore_key": Secret(
+                encrypted_key_pem(ALICE, "canary-key", traditional=True).decode()
+            ),
             "ssl_keystore_certificate_chain": chain,
             "ssl_key_password": key,
         },
-        {"ssl_keystore_key": Secret(f"${{file:{files.key}}}"), "ssl_keystore_certificate_chain": chain},
+        {
+            "ssl_keystore_key": Secret(f"${{file:{files.key}}}"),
+            "ssl_keystore_certificate_chain": chain,
+        },
     ]
     for form in forms:
-        assert user_of(make_context(TlsSettings(ssl_truststore_certificates=PEM, **form))) == "alice", form
+        assert (
+            user_of(make_context(TlsSettings(ssl_truststore_certificates=PEM, **form))) == "alice"
+        ), form
     # where there is no memfd, a file that this user alone reads, and that is removed
     monkeypatch.delattr(os, "memfd_create")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "made"))
@@ -198,8 +233,15 @@ def test_every_form_of_the_clients_certificate(tmp_path: pathlib.Path, monkeypat
 
 
 def refusals(folder: pathlib.Path) -> list[tuple[dict[str, Any], str]]:
-    files, locked = ALICE.write(folder, "alice"), write_encrypted(ALICE, folder, "locked", "canary-key")
-    other, store, trust = CA.client("bob").write(folder, "bob"), folder / "alice.p12", folder / "trust.p12"
+    files, locked = (
+        ALICE.write(folder, "alice"),
+        write_encrypted(ALICE, folder, "locked", "canary-key"),
+    )
+    other, store, trust = (
+        CA.client("bob").write(folder, "bob"),
+        folder / "alice.p12",
+        folder / "trust.p12",
+    )
     store.write_bytes(pkcs12_keystore(ALICE, PASSWORD))
     trust.write_bytes(pkcs12_truststore(PASSWORD, CA))
     (folder / "old.jks").write_bytes(bytes.fromhex("feedfeed00000002"))
@@ -211,7 +253,10 @@ def refusals(folder: pathlib.Path) -> list[tuple[dict[str, Any], str]]:
         f"-destkeystore {folder}/old.p12 -deststoretype PKCS12, and then, for PEM: openssl pkcs12 -in {folder}/old.p12 -out {folder}/old.pem"
     )
     return [
-        ({"ssl_truststore_location": str(folder / "none")}, "ssl_truststore_location=.*none cannot be read: No such file or directory"),
+        (
+            {"ssl_truststore_location": str(folder / "none")},
+            "ssl_truststore_location=.*none cannot be read: No such file or directory",
+        ),
         (
             {"ssl_truststore_location": str(folder / "text")},
             "ssl_truststore_location=.*text: there is no certificate in it, or it is damaged",
@@ -223,23 +268,71 @@ def refusals(folder: pathlib.Path) -> list[tuple[dict[str, Any], str]]:
             {"ssl_truststore_location": str(trust), "ssl_truststore_password": wrong},
             "ssl_truststore_password is not its password, or it is",
         ),
-        ({"ssl_truststore_location": str(trust), "ssl_truststore_type": "PEM"}, "is no PEM file: its first bytes are those of PKCS12"),
+        (
+            {"ssl_truststore_location": str(trust), "ssl_truststore_type": "PEM"},
+            "is no PEM file: its first bytes are those of PKCS12",
+        ),
         (
             {"ssl_truststore_location": str(files.pem), "ssl_truststore_type": "PKCS12"},
             "is no PKCS12 file: its first bytes are those of a text",
         ),
-        ({"ssl_truststore_certificates": "nothing"}, "ssl_truststore_certificates: there is no certificate in it"),
-        ({"ssl_truststore_certificates": PEM.replace("M", "é")}, "ssl_truststore_certificates: there is no certificate in it"),
-        ({"ssl_keystore_location": str(locked.pem)}, "the key is encrypted, and there is no ssl_key_password"),
-        ({"ssl_keystore_location": str(locked.pem), "ssl_key_password": wrong}, "ssl_key_password is not the password of the key"),
-        ({"ssl_keystore_location": str(locked.pem), "ssl_key_password": Secret("canary-" + "x" * 2000)}, "ssl_key_password is longer than"),
-        ({"ssl_keystore_location": str(locked.pem), "ssl_key_password": Secret("${env:NO_SUCH_THING}")}, "NO_SUCH_THING"),
-        ({"ssl_keystore_location": str(store), "ssl_keystore_password": wrong}, "ssl_keystore_password is not its password"),
-        ({"ssl_keystore_location": str(folder / "der.p12"), "ssl_keystore_password": wrong}, "not its password, or it is damaged"),
-        ({"ssl_keystore_location": str(trust), "ssl_keystore_password": Secret(PASSWORD)}, "ssl_keystore_location=.*trust.p12 has no key"),
-        ({"ssl_keystore_location": str(files.chain)}, "ssl_keystore_location=.*alice.crt: there is no certificate, or no key, in PEM"),
-        ({"ssl_certificate_location": str(files.chain), "ssl_key_location": str(other.key)}, "the key is not that of the certificate"),
-        ({"ssl_certificate_location": str(files.chain), "ssl_key_location": str(folder / "gone")}, "cannot be read: No such file"),
+        (
+            {"ssl_truststore_certificates": "nothing"},
+            "ssl_truststore_certificates: there is no certificate in it",
+        ),
+        (
+            {"ssl_truststore_certificates": PEM.replace("M", "é")},
+            "ssl_truststore_certificates: there is no certificate in it",
+        ),
+        (
+            {"ssl_keystore_location": str(locked.pem)},
+            "the key is encrypted, and there is no ssl_key_password",
+        ),
+        (
+            {"ssl_keystore_location": str(locked.pem), "ssl_key_password": wrong},
+            "ssl_key_password is not the password of the key",
+        ),
+        (
+            {
+                "ssl_keystore_location": str(locked.pem),
+                "ssl_key_password": Secret("canary-" + "x" * 2000),
+            },
+            "ssl_key_password is longer than",
+        ),
+        (
+            {
+                "ssl_keystore_location": str(locked.pem),
+                "ssl_key_password": Secret("${env:NO_SUCH_THING}"),
+            },
+            "NO_SUCH_THING",
+        ),
+        (
+            {"ssl_keystore_location": str(store), "ssl_keystore_password": wrong},
+            "ssl_keystore_password is not its password",
+        ),
+        (
+            {"ssl_keystore_location": str(folder / "der.p12"), "ssl_keystore_password": wrong},
+            "not its password, or it is damaged",
+        ),
+        (
+            {"ssl_keystore_location": str(trust), "ssl_keystore_password": Secret(PASSWORD)},
+            "ssl_keystore_location=.*trust.p12 has no key",
+        ),
+        (
+            {"ssl_keystore_location": str(files.chain)},
+            "ssl_keystore_location=.*alice.crt: there is no certificate, or no key, in PEM",
+        ),
+        (
+            {"ssl_certificate_location": str(files.chain), "ssl_key_location": str(other.key)},
+            "the key is not that of the certificate",
+        ),
+        (
+            {
+                "ssl_certificate_location": str(files.chain),
+                "ssl_key_location": str(folder / "gone"),
+            },
+            "cannot be read: No such file",
+        ),
         ({"ssl_crl_location": str(files.chain)}, "ssl_crl_location=.*alice.crt has no CRL in PEM"),
     ]
 
@@ -254,13 +347,19 @@ def test_what_cannot_be_used(tmp_path: pathlib.Path) -> None:
         assert not any(map(shown.__contains__, SHOWN_NEVER)), text
 
 
-def test_pkcs12_without_cryptography(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pkcs12_without_cryptography(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = tmp_path / "alice.p12"
     store.write_bytes(pkcs12_keystore(ALICE, PASSWORD))
     for name in [name for name in sys.modules if name.startswith("cryptography")]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=r"pip install 'aioproducer\[crypto\]', or convert it: openssl pkcs12 -in"):
-        make_context(TlsSettings(ssl_keystore_location=str(store), ssl_keystore_password=Secret(PASSWORD)))
+    with pytest.raises(
+        ConfigError, match=r"pip install 'aioproducer\[crypto\]', or convert it: openssl pkcs12 -in"
+    ):
+        make_context(
+            TlsSettings(ssl_keystore_location=str(store), ssl_keystore_password=Secret(PASSWORD))
+        )
 
 
 def test_a_revoked_certificate(tmp_path: pathlib.Path) -> None:
@@ -273,10 +372,18 @@ def test_a_revoked_certificate(tmp_path: pathlib.Path) -> None:
     now = datetime.now(UTC)
     serial = x509.load_pem_x509_certificate(bad.certificate_pem).serial_number
     revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
-    builder = x509.CertificateRevocationListBuilder().issuer_name(x509.load_pem_x509_certificate(CA.pem).subject)
-    crl = builder.last_update(now - timedelta(days=1)).next_update(now + timedelta(days=1)).add_revoked_certificate(revoked)
+    builder = x509.CertificateRevocationListBuilder().issuer_name(
+        x509.load_pem_x509_certificate(CA.pem).subject
+    )
+    crl = (
+        builder.last_update(now - timedelta(days=1))
+        .next_update(now + timedelta(days=1))
+        .add_revoked_certificate(revoked)
+    )
     path = tmp_path / "crl.pem"
-    path.write_bytes(crl.sign(signing_key(CA), hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    path.write_bytes(
+        crl.sign(signing_key(CA), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    )
     context = make_context(TlsSettings(ssl_truststore_certificates=PEM, ssl_crl_location=str(path)))
     assert user_of(context, server_context(good)) is None
     with pytest.raises(ssl.SSLCertVerificationError) as raised:
@@ -291,7 +398,9 @@ def reading(contexts: TlsContexts) -> ssl.SSLContext:
     return asyncio.run(contexts.context())
 
 
-def test_a_file_that_is_gone_leaves_the_former_context(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_gone_leaves_the_former_context(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Row 102: with a warning. tests/scenarios/test_rotation.py and test_tls.py show the other changes."""
     ca = CA.write(tmp_path / "ca.pem")
     contexts = TlsContexts(TlsSettings(ssl_truststore_location=str(ca)))
@@ -377,7 +486,9 @@ def test_the_options_of_a_config_are_the_settings() -> None:
 
 
 @pytest.mark.parametrize("validity", [VALID, EXPIRED])
-def test_the_end_of_the_clients_certificate(tmp_path: pathlib.Path, validity: Validity, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_the_clients_certificate(
+    tmp_path: pathlib.Path, validity: Validity, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whether it stands behind the key or before its issuer. Without `cryptography` the end is not known."""
     pem = CA.client("alice", validity=validity).pem
     path = tmp_path / "client.pem"
@@ -386,7 +497,10 @@ def test_the_end_of_the_clients_certificate(tmp_path: pathlib.Path, validity: Va
     contexts = TlsContexts(settings)
     reading(contexts)
     assert (
-        contexts.certificate_ends_at == x509.load_pem_x509_certificate(pem[pem.index(b"-----BEGIN CERT") :]).not_valid_after_utc.timestamp()
+        contexts.certificate_ends_at
+        == x509.load_pem_x509_certificate(
+            pem[pem.index(b"-----BEGIN CERT") :]
+        ).not_valid_after_utc.timestamp()
     )
     monkeypatch.setitem(sys.modules, "cryptography.x509", None)
     contexts = TlsContexts(settings)

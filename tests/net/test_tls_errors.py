@@ -22,7 +22,13 @@ from tls_peers import (
 )
 
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.errors import AuthenticationFailed, CertificateNotTrusted, ConnectionLost, CredentialsRefused, KafkaError
+from aioproducer.errors import (
+    AuthenticationFailed,
+    CertificateNotTrusted,
+    ConnectionLost,
+    CredentialsRefused,
+    KafkaError,
+)
 from aioproducer.net.dialer import TcpDialer
 from aioproducer.net.settings import Security
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings, after_handshake, in_handshake
@@ -38,7 +44,9 @@ NAME = "broker-1.memory"
 CA = CertificateAuthority()
 OTHER = CertificateAuthority("another CA")
 TRUST = "Trusted: ssl_truststore_certificates"
-OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="OpenSSL's s_client shows first what the peer serves")
+OPENSSL = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="OpenSSL's s_client shows first what the peer serves"
+)
 
 
 def tls(**options: Any) -> TlsContexts:
@@ -52,7 +60,9 @@ def failure(server: ssl.SSLContext, client: TlsContexts) -> KafkaError:
         async with FakeCluster(memory=True) as cluster:
             tls_in_front(cluster, server)
             fake = cluster.brokers[1]
-            async with running(cluster.network, Broker(1, fake.host, fake.port), security=Security(tls=client)) as node:
+            async with running(
+                cluster.network, Broker(1, fake.host, fake.port), security=Security(tls=client)
+            ) as node:
                 with pytest.raises(KafkaError) as raised:
                     await ask(node)
                 assert str(raised.value).startswith(f"{NAME}:9092: ")
@@ -65,12 +75,18 @@ def failure(server: ssl.SSLContext, client: TlsContexts) -> KafkaError:
 @pytest.mark.parametrize(
     ("make", "number", "reason"),
     [
-        (lambda: without_intermediate(CA, NAME), 20, "its CA is not trusted, or an intermediate certificate is missing"),
+        (
+            lambda: without_intermediate(CA, NAME),
+            20,
+            "its CA is not trusted, or an intermediate certificate is missing",
+        ),
         (lambda: self_signed(NAME), 18, "it is self-signed, and not among the trusted ones"),
     ],
     ids=["intermediate missing", "self-signed"],
 )
-def test_a_certificate_that_is_not_trusted(make: Callable[[], Certificate], number: int, reason: str) -> None:
+def test_a_certificate_that_is_not_trusted(
+    make: Callable[[], Certificate], number: int, reason: str
+) -> None:
     """Row 95: the reason, the host and the source of the trusted certificates. tests/scenarios/test_tls.py has the other reasons."""
     server = server_context(make())
     assert has_verify_error(server, number, CA, NAME)
@@ -84,11 +100,17 @@ def test_a_certificate_that_is_not_trusted(make: Callable[[], Certificate], numb
 
 
 @OPENSSL
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@pytest.mark.parametrize(
+    "version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"]
+)
 @pytest.mark.parametrize("kind", ["none", "another CA's", "expired"])
 def test_a_client_certificate_that_is_refused(version: ssl.TLSVersion, kind: str) -> None:
     """Row 99: OpenSSL's alerts, in 1.2 within the handshake and in 1.3 after it."""
-    certificate = {"none": None, "another CA's": OTHER.client("mallory"), "expired": CA.client("alice", validity=EXPIRED)}[kind]
+    certificate = {
+        "none": None,
+        "another CA's": OTHER.client("mallory"),
+        "expired": CA.client("alice", validity=EXPIRED),
+    }[kind]
     options = {}
     if certificate is not None:
         options = {
@@ -100,13 +122,22 @@ def test_a_client_certificate_that_is_refused(version: ssl.TLSVersion, kind: str
     error = failure(server, tls(**options))
     assert type(error) is CredentialsRefused
     expected = {
-        ("none", "TLSv1_2"): "it shares no cipher suite (ssl_cipher_suites), or wants a client certificate (ssl_keystore_location)",
+        (
+            "none",
+            "TLSv1_2",
+        ): "it shares no cipher suite (ssl_cipher_suites), or wants a client certificate (ssl_keystore_location)",
         (
             "none",
             "TLSv1_3",
         ): "the broker wants a client certificate: ssl_keystore_location, or ssl_keystore_key (alert: certificate required)",
-        ("another CA's", version.name): "does not take this client's certificate, ssl_keystore_key (alert: unknown CA)",
-        ("expired", version.name): "does not take this client's certificate, ssl_keystore_key (alert: certificate expired)",
+        (
+            "another CA's",
+            version.name,
+        ): "does not take this client's certificate, ssl_keystore_key (alert: unknown CA)",
+        (
+            "expired",
+            version.name,
+        ): "does not take this client's certificate, ssl_keystore_key (alert: certificate expired)",
     }
     assert expected[kind, version.name] in str(error)
 
@@ -127,7 +158,11 @@ ALERTS = [
     ("UNSUPPORTED_PROTOCOL", AuthenticationFailed, "takes none of TLSv1.2 and TLSv1.3"),
     ("TLSV1_UNRECOGNIZED_NAME", AuthenticationFailed, "has no certificate for the name 'b'"),
     ("TLSV1_ALERT_INTERNAL_ERROR", ConnectionLost, "TLS failed: tlsv1 alert internal error"),
-    ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", ConnectionLost, "TLS failed: decryption failed or bad record mac"),
+    (
+        "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
+        ConnectionLost,
+        "TLS failed: decryption failed or bad record mac",
+    ),
 ]
 
 
@@ -145,9 +180,14 @@ def test_a_reset_after_the_handshake_names_the_possibility() -> None:
     """Row 99: a reset may overtake TLS 1.3's alert. It is a fault of the network, which is tried again."""
     told = after_handshake(ConnectionResetError("reset by peer"), "b", tls())
     assert type(told) is ConnectionLost
-    assert "perhaps the broker wants a client certificate (ssl_keystore_location): reset by peer" in str(told)
+    assert (
+        "perhaps the broker wants a client certificate (ssl_keystore_location): reset by peer"
+        in str(told)
+    )
     given = TlsContexts(TlsSettings(ssl_context=client_context(CA)))
-    assert "perhaps the broker refuses ours (the given ssl_context)" in str(after_handshake(ConnectionResetError(), "b", given))
+    assert "perhaps the broker refuses ours (the given ssl_context)" in str(
+        after_handshake(ConnectionResetError(), "b", given)
+    )
     assert after_handshake(None, "b", given) is None
 
 
@@ -174,7 +214,11 @@ async def test_a_handshake_that_ends(*, is_close: bool) -> None:
     async with running(network, security=Security(tls=tls())) as node:
         with pytest.raises(ConnectionLost) as raised:
             await ask(node)
-    end = "closed during the TLS handshake" if is_close else "lost during the TLS handshake (the peer aborted the connection)"
+    end = (
+        "closed during the TLS handshake"
+        if is_close
+        else "lost during the TLS handshake (the peer aborted the connection)"
+    )
     text = f"host:9092: the connection was {end}: is it a listener without TLS (security_protocol=PLAINTEXT)?"
     assert str(raised.value).startswith(text)
     assert not isinstance(raised.value, AuthenticationFailed)
@@ -199,7 +243,10 @@ async def test_other_bytes_come() -> None:
     network = MemoryNetwork()
     network.listen("host", 9092, Http)
     async with running(network, security=Security(tls=tls())) as node:
-        with pytest.raises(ConnectionLost, match="host:9092: the other side does not speak TLS: is it a listener without TLS"):
+        with pytest.raises(
+            ConnectionLost,
+            match="host:9092: the other side does not speak TLS: is it a listener without TLS",
+        ):
             await ask(node)
 
 
@@ -214,7 +261,9 @@ async def test_no_sasl_to_a_listener_with_sasl(*, encrypted: bool) -> None:
             security = Security(tls=tls())
         fake = cluster.brokers[1]
         cluster.fail("Metadata", disconnect="before")
-        async with running(cluster.network, Broker(-2, fake.host, fake.port), security=security) as node:
+        async with running(
+            cluster.network, Broker(-2, fake.host, fake.port), security=security
+        ) as node:
             with pytest.raises(ConnectionLost) as raised:
                 await ask(node)
             wanted = "SASL_SSL" if encrypted else "SASL_PLAINTEXT"
@@ -235,11 +284,19 @@ async def test_old_versions(tmp_path: pathlib.Path, version: str) -> None:
     """Row 98: a server of TLS 1.0 or 1.1 alone, which `openssl s_client` with @SECLEVEL=0 gets in touch with."""
     authority = CertificateAuthority(key_type="rsa")
     files = authority.server().write(tmp_path, "server")
-    async with openssl_server(version, "-cipher", "ALL:@SECLEVEL=0", "-cert", str(files.pem)) as (_, port):
+    async with openssl_server(version, "-cipher", "ALL:@SECLEVEL=0", "-cert", str(files.pem)) as (
+        _,
+        port,
+    ):
         seen = await s_client(port, version, "-cipher", "ALL:@SECLEVEL=0")
         assert {"-tls1": "Protocol  : TLSv1\n", "-tls1_1": "Protocol  : TLSv1.1\n"}[version] in seen
         assert "unsupported protocol" in await s_client(port, "-tls1_2")
         client = TlsContexts(TlsSettings(ssl_truststore_certificates=authority.pem.decode()))
-        async with running(TcpDialer(), Broker(1, "localhost", port), security=Security(tls=client)) as node:
-            with pytest.raises(AuthenticationFailed, match=r"takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols"):
+        async with running(
+            TcpDialer(), Broker(1, "localhost", port), security=Security(tls=client)
+        ) as node:
+            with pytest.raises(
+                AuthenticationFailed,
+                match=r"takes none of TLSv1.2 and TLSv1.3, or none of ssl_enabled_protocols",
+            ):
                 await ask(node)

@@ -73,7 +73,9 @@ class Seen(Observer):
 
 
 @contextlib.asynccontextmanager
-async def keeping(source: Any, *, chance: float = 0.5, timeout: float = 30.0, **settings: Any) -> AsyncIterator[tuple[TokenKeeper, Seen]]:
+async def keeping(
+    source: Any, *, chance: float = 0.5, timeout: float = 30.0, **settings: Any
+) -> AsyncIterator[tuple[TokenKeeper, Seen]]:
     """Run a keeper without jitter in its pauses; its wall clock goes with the loop's."""
     check = settings.pop("check", lambda _: None)
     made = KeeperSettings(
@@ -104,7 +106,10 @@ async def test_pauses_after_failures_grow_to_ten_seconds() -> None:
     source.results = [RuntimeError("canary-text")] * 100
     async with keeping(source, chance=0.0) as (keeper, seen):
         await asyncio.sleep(60)
-        pauses = [round(after - before, 6) for before, after in zip(source.fetches, source.fetches[1:], strict=False)]
+        pauses = [
+            round(after - before, 6)
+            for before, after in zip(source.fetches, source.fetches[1:], strict=False)
+        ]
         assert pauses[:8] == [1, 1, 1, 1, 1.28, 2.56, 5.12, 8]
         assert set(pauses[8:]) == {8}
         assert seen.failures[0] == ("the source: it raised RuntimeError", 1)
@@ -122,12 +127,21 @@ async def test_tokens_that_live_for_a_moment_cause_a_fetch_a_second() -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (ConfigError("${file:/a}: /a cannot be read"), r"the source: it cannot be read: \$\{file:/a\}: /a cannot be read"),
-        (TokenUnavailable("the source raised RuntimeError", "token"), "the source raised RuntimeError"),
+        (
+            ConfigError("${file:/a}: /a cannot be read"),
+            r"the source: it cannot be read: \$\{file:/a\}: /a cannot be read",
+        ),
+        (
+            TokenUnavailable("the source raised RuntimeError", "token"),
+            "the source raised RuntimeError",
+        ),
         (TokenUnavailable("it has none", "token"), "the source: it has none"),
         (OSError(5, "canary-text"), "the source: it raised OSError"),
         (StopIteration("canary-text"), "the source: it raised RuntimeError"),
-        (Token(Secret("canary-a"), EPOCH, ""), "the source: the token expired 1[0-9]{3} s ago. Is the clock of this machine right\\?"),
+        (
+            Token(Secret("canary-a"), EPOCH, ""),
+            "the source: the token expired 1[0-9]{3} s ago. Is the clock of this machine right\\?",
+        ),
     ],
     ids=["reference", "function", "other words", "OSError", "StopIteration", "expired"],
 )

@@ -26,7 +26,11 @@ ENDS = 1_900_000_000
 def fetched(given: Any) -> Token:
     """Return the token of one fetch from what a user gives."""
     source = source_of(given)
-    return asyncio.run(source.fetch_async()) if isinstance(source, AsyncFunctionSource) else source.fetch()  # type: ignore[union-attr]
+    return (
+        asyncio.run(source.fetch_async())
+        if isinstance(source, AsyncFunctionSource)
+        else source.fetch()
+    )  # type: ignore[union-attr]
 
 
 class Provider:
@@ -103,13 +107,32 @@ def test_what_may_be_given(given: Any, kind: type, name: str) -> None:
         (("canary-token", float(ENDS), "alice"), ENDS, "alice", ()),
         (("canary-token", ENDS, "alice", {"a": "b"}), ENDS, "alice", (("a", "b"),)),
         (("canary-token", None, "alice", None), None, "alice", ()),
-        ((unsecured_token("alice", 60, now=ENDS, canary="canary-claim"), ENDS + 5, "bob"), ENDS + 5, "bob", ()),
+        (
+            (unsecured_token("alice", 60, now=ENDS, canary="canary-claim"), ENDS + 5, "bob"),
+            ENDS + 5,
+            "bob",
+            (),
+        ),
         ((Secret("canary-token"), ENDS), ENDS, "", ()),
         (Token(Secret("canary-token"), 5.0, "alice"), 5.0, "alice", ()),
     ],
-    ids=["str", "JWT", "s", "ms", "Decimal", "principal", "extensions", "unknown end", "JWT with an end", "Secret", "Token"],
+    ids=[
+        "str",
+        "JWT",
+        "s",
+        "ms",
+        "Decimal",
+        "principal",
+        "extensions",
+        "unknown end",
+        "JWT with an end",
+        "Secret",
+        "Token",
+    ],
 )
-def test_what_a_function_may_return(returned: Any, ends: float | None, principal: str, extensions: Any) -> None:
+def test_what_a_function_may_return(
+    returned: Any, ends: float | None, principal: str, extensions: Any
+) -> None:
     """Seconds and milliseconds since 1970 are told apart by their size; what is said beside a JWT takes precedence."""
     token = fetched(lambda: returned)
     assert token[1:] == (ends, principal, extensions)
@@ -155,19 +178,33 @@ RETURNED = [
     ((), BAD + r"a tuple of \(\); a token is"),
     ((b"canary-token", ENDS), BAD + r"a tuple of \(bytes, int\)"),
     (("canary-token", 1, "a", {}, 5), BAD + r"a tuple of \(str, int, str, dict, int\)"),
-    (("canary-token", 3600), BAD + "an end of the token that is no time since 1970: a duration is added to time.time()"),
+    (
+        ("canary-token", 3600),
+        BAD + "an end of the token that is no time since 1970: a duration is added to time.time()",
+    ),
     (("canary-token", float("nan")), BAD + "an end of the token that is no time since 1970"),
-    (("canary-token", "1900000000"), BAD + "the end of a token as str: it is a number of seconds or milliseconds since 1970"),
+    (
+        ("canary-token", "1900000000"),
+        BAD + "the end of a token as str: it is a number of seconds or milliseconds since 1970",
+    ),
     (("canary-token", True), BAD + "the end of a token as bool"),
     (("canary-token", ENDS, b"canary-a"), BAD + "a principal that is bytes, not str"),
-    (("canary-token", ENDS, "a", ["canary-a"]), BAD + "extensions that are no mapping of str to str"),
+    (
+        ("canary-token", ENDS, "a", ["canary-a"]),
+        BAD + "extensions that are no mapping of str to str",
+    ),
     (("canary-token", ENDS, "a", {"a": 1}), BAD + "extensions that are no mapping of str to str"),
-    (("canary-token", ENDS, "a", {"auth": "canary-a"}), BAD + "extensions that cannot be sent: .*'auth'"),
+    (
+        ("canary-token", ENDS, "a", {"auth": "canary-a"}),
+        BAD + "extensions that cannot be sent: .*'auth'",
+    ),
     ("${env:CANARY}", BAD + "a reference, not a token"),
 ]
 
 
-@pytest.mark.parametrize(("returned", "text"), RETURNED, ids=[str(number) for number in range(len(RETURNED))])
+@pytest.mark.parametrize(
+    ("returned", "text"), RETURNED, ids=[str(number) for number in range(len(RETURNED))]
+)
 def test_fault_100_what_is_no_token(returned: Any, text: str) -> None:
     """The text says what was returned, and quotes nothing of it."""
     with pytest.raises(TokenUnavailable, match=text) as caught:
@@ -186,7 +223,9 @@ def test_fault_100_what_is_no_token(returned: Any, text: str) -> None:
     ],
     ids=["function", "coroutine function", "KeyError", "StopIteration"],
 )
-def test_fault_100_what_a_function_raises_is_not_quoted(error: BaseException, is_async: bool) -> None:
+def test_fault_100_what_a_function_raises_is_not_quoted(
+    error: BaseException, is_async: bool
+) -> None:
     """Its type is told; its text may have the token, and is neither in the text nor the cause."""
 
     async def raising() -> None:
@@ -200,7 +239,10 @@ def test_fault_100_what_a_function_raises_is_not_quoted(error: BaseException, is
 
 
 def test_a_plain_function_that_returns_a_coroutine() -> None:
-    with pytest.raises(TokenUnavailable, match="the token function returned an awaitable: give the coroutine function itself"):
+    with pytest.raises(
+        TokenUnavailable,
+        match="the token function returned an awaitable: give the coroutine function itself",
+    ):
         fetched(lambda: coroutine_function())
     with pytest.raises(TokenUnavailable, match="the token function returned an awaitable"):
         fetched(Awaitable)

@@ -75,7 +75,10 @@ async def test_a_connection() -> None:
         assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         if hasattr(socket, "TCP_KEEPIDLE"):
-            probes = [connected.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_KEEP{name}")) for name in ("IDLE", "INTVL", "CNT")]
+            probes = [
+                connected.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_KEEP{name}"))
+                for name in ("IDLE", "INTVL", "CNT")
+            ]
             assert probes == [60, 15, 4]
         writer_of(stream)([b"one ", memoryview(b"two "), bytearray(b"three")])
         await ear.made.wait()
@@ -89,7 +92,9 @@ async def test_a_connection() -> None:
 
 @pytest.mark.parametrize(("size", "is_set"), [(65_536, True), (-1, False)])
 @pytest.mark.asyncio
-async def test_the_sizes_of_the_sockets_buffers(monkeypatch: pytest.MonkeyPatch, size: int, *, is_set: bool) -> None:
+async def test_the_sizes_of_the_sockets_buffers(
+    monkeypatch: pytest.MonkeyPatch, size: int, *, is_set: bool
+) -> None:
     """`send_buffer_bytes` and `receive_buffer_bytes`; the system may make more of them, and below 0 has its own."""
     real, asked = socket.socket.setsockopt, []
 
@@ -102,10 +107,15 @@ async def test_the_sizes_of_the_sockets_buffers(monkeypatch: pytest.MonkeyPatch,
         with monkeypatch.context() as patch:
             patch.setattr("asyncio.trsock.TransportSocket.setsockopt", setsockopt)
             stream: Any = await TcpDialer(size, size).dial("127.0.0.1", port, lambda: receiver)
-        sizes = {(socket.SOL_SOCKET, option, size) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)}
+        sizes = {
+            (socket.SOL_SOCKET, option, size) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+        }
         assert sizes.issubset(asked) is is_set
         if is_set:
-            assert stream.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= size
+            assert (
+                stream.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+                >= size
+            )
         stream.abort()
         await receiver.lost.wait()
 
@@ -175,10 +185,16 @@ AsyncioStream.__module__ = "asyncio.selector_events"
 
 @pytest.mark.parametrize(
     ("version", "call"),
-    [((3, 11, 9), ("writelines", [b"a", b"b"])), ((3, 12, 0), ("write", b"ab")), ((3, 13, 1), ("write", b"ab"))],
+    [
+        ((3, 11, 9), ("writelines", [b"a", b"b"])),
+        ((3, 12, 0), ("write", b"ab")),
+        ((3, 13, 1), ("write", b"ab")),
+    ],
     ids=str,
 )
-def test_how_buffers_are_written(monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...], call: Any) -> None:
+def test_how_buffers_are_written(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...], call: Any
+) -> None:
     """Joined here where asyncio's `writelines` does not pause."""
     monkeypatch.setattr("sys.version_info", version)
     stream = AsyncioStream()
@@ -208,7 +224,9 @@ async def test_a_connection_that_was_reset_already(monkeypatch: pytest.MonkeyPat
         await receiver.lost.wait()
 
 
-SCOPED = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+SCOPED = pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
 
 
 def threads_of_system() -> int:
@@ -218,14 +236,18 @@ def threads_of_system() -> int:
 
 @SCOPED
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_numeric_host_needs_no_thread(new_loop: Callable[[], asyncio.AbstractEventLoop], host: str) -> None:
+def test_a_numeric_host_needs_no_thread(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], host: str
+) -> None:
     """Neither of the loop's executor nor of libuv's pool, which a look-up of the application's may hold."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(Untouched())
         ear = Ear()
-        server = await loop.create_server(lambda: ear, host, 0, family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        server = await loop.create_server(
+            lambda: ear, host, 0, family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
         port = server.sockets[0].getsockname()[1]
         before, receiver = threads_of_system(), Ear()
         stream: Any = await TcpDialer().dial(host, port, lambda: receiver)
@@ -265,7 +287,10 @@ async def test_an_address_with_a_scope_id() -> None:
 async def test_a_name_that_a_resolver_gave_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of its addresses is dialled until one answers; where none does, each is named."""
     async with listening() as (port, _):
-        told = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+        told = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+            for address in ("127.0.0.2", "127.0.0.1")
+        ]
         monkeypatch.setattr("socket.getaddrinfo", lambda *_args, **_named: told)
         receiver = Ear()
         stream: Any = await TcpDialer().dial("kafka.example", port, lambda: receiver)

@@ -31,21 +31,42 @@ def test_the_split_of_the_rows_does_not_matter() -> None:
     whole = rows_checksum(values=values, keys=keys)
     chunks = pa.chunked_array([values.slice(0, 9_000), values.slice(9_000)])
     assert rows_checksum(values=chunks, keys=keys) == whole
-    parts = [rows_checksum(values=values.slice(at, size), keys=keys.slice(at, size)) for at, size in ((0, 12_345), (12_345, COUNT))]
+    parts = [
+        rows_checksum(values=values.slice(at, size), keys=keys.slice(at, size))
+        for at, size in ((0, 12_345), (12_345, COUNT))
+    ]
     assert sum(parts) % 2**64 == whole
     backwards = pa.array(VALUES[::-1])
     assert rows_checksum(values=backwards, keys=values) == whole
     assert rows_checksum(values=keys, keys=keys) != whole
 
 
-@pytest.mark.parametrize("kind", [pa.large_binary(), pa.string(), pa.binary_view(), pa.dictionary(pa.int32(), pa.binary())], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [pa.large_binary(), pa.string(), pa.binary_view(), pa.dictionary(pa.int32(), pa.binary())],
+    ids=str,
+)
 def test_types_do_not_matter(kind: Any) -> None:
-    some = [None if value is None else value.decode() for value in VALUES[:100]] if kind == pa.string() else VALUES[:100]
-    assert rows_checksum(values=pa.array(some, kind)) == rows_checksum(values=pa.array(VALUES[:100]))
+    some = (
+        [None if value is None else value.decode() for value in VALUES[:100]]
+        if kind == pa.string()
+        else VALUES[:100]
+    )
+    assert rows_checksum(values=pa.array(some, kind)) == rows_checksum(
+        values=pa.array(VALUES[:100])
+    )
 
 
 def test_an_array_of_another_library() -> None:
-    foreign = type("Foreign", (), {"__arrow_c_array__": lambda _self, _schema=None: pa.array([b"a", b"b"]).__arrow_c_array__()})()
+    foreign = type(
+        "Foreign",
+        (),
+        {
+            "__arrow_c_array__": lambda _self, _schema=None: pa.array(
+                [b"a", b"b"]
+            ).__arrow_c_array__()
+        },
+    )()
     assert rows_checksum(values=foreign) == rows_checksum(values=pa.array([b"b", b"a"]))
 
 
@@ -66,7 +87,13 @@ def test_each_column_counts(given: Any) -> None:
     plain = rows_checksum(values=values)
     assert rows_checksum(values=values, **given) != plain
     (name,) = given
-    assert rows_checksum(values=values, **{name: pa.nulls(2, pa.int64() if name == "timestamps_ms" else pa.null())}) == plain
+    assert (
+        rows_checksum(
+            values=values,
+            **{name: pa.nulls(2, pa.int64() if name == "timestamps_ms" else pa.null())},
+        )
+        == plain
+    )
     assert rows_checksum(values=values, headers=pa.array([[], None], HEADERS)) == plain
 
 

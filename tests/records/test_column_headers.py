@@ -19,21 +19,44 @@ ROOM = 100_000
 
 
 names = st.one_of(st.text(max_size=4), st.just("name" * 20))
-lists = st.one_of(st.none(), st.lists(st.tuples(names, st.one_of(st.none(), st.binary(max_size=4), st.just(bytes(70)))), max_size=3))
+lists = st.one_of(
+    st.none(),
+    st.lists(
+        st.tuples(names, st.one_of(st.none(), st.binary(max_size=4), st.just(bytes(70)))),
+        max_size=3,
+    ),
+)
 
 
 @on_columns
 @given(
-    rows=st.lists(lists, max_size=8), before=st.integers(0, 9), is_large=st.booleans(), room=st.one_of(st.integers(0, 300), st.just(ROOM))
+    rows=st.lists(lists, max_size=8),
+    before=st.integers(0, 9),
+    is_large=st.booleans(),
+    room=st.one_of(st.integers(0, 300), st.just(ROOM)),
 )
 @settings(max_examples=100, deadline=None)
-def test_headers_become_those_of_single_records(build: Any, rows: list[Pairs], before: int, is_large: bool, room: int) -> None:
+def test_headers_become_those_of_single_records(
+    build: Any, rows: list[Pairs], before: int, is_large: bool, room: int
+) -> None:
     """With their bytes, as many rows as fit; no row takes more bytes than was measured; and each row's are read as they were given."""
-    column, values = headers(build, rows, before, is_large=is_large), strings(build, [b"v"] * len(rows))
+    column, values = (
+        headers(build, rows, before, is_large=is_large),
+        strings(build, [b"v"] * len(rows)),
+    )
     batches = build.encode(values, None, None, 5, 0, len(rows), None, 1, room, ROOM, column)[0]
-    wanted = [encode_record(index, 0, None, b"v", encode_headers(row or ())) for index, row in enumerate(rows)]
-    count = max(count for count in range(len(rows) + 1) if len(b"".join(wanted[:count])) <= max(room, len(b"".join(wanted[:1]))))
-    assert [(batch.rows, batch.payload) for batch in batches[:1]] == [(count, b"".join(wanted[:count]))] * bool(rows)
+    wanted = [
+        encode_record(index, 0, None, b"v", encode_headers(row or ()))
+        for index, row in enumerate(rows)
+    ]
+    count = max(
+        count
+        for count in range(len(rows) + 1)
+        if len(b"".join(wanted[:count])) <= max(room, len(b"".join(wanted[:1])))
+    )
+    assert [(batch.rows, batch.payload) for batch in batches[:1]] == [
+        (count, b"".join(wanted[:count]))
+    ] * bool(rows)
     assert sum(batch.rows for batch in batches) == len(rows)
     assert [column.get(row) for row in range(len(rows))] == rows
     measured = build.measure(values, None, None, 0, len(rows), ROOM, ROOM, column)
@@ -53,7 +76,13 @@ def test_headers_become_those_of_single_records(build: Any, rows: list[Pairs], b
 )
 @settings(max_examples=300, deadline=None)
 def test_whatever_lies_in_the_buffers_a_row_is_read_or_refused(
-    ends: list[int], name_ends: list[int], value_ends: list[int], data: bytes, there: tuple[int, ...], length: int, picks: Any
+    ends: list[int],
+    name_ends: list[int],
+    value_ends: list[int],
+    data: bytes,
+    there: tuple[int, ...],
+    length: int,
+    picks: Any,
 ) -> None:
     """Lists that go back or beyond the headers, null structs and keys, keys that are no text, wrong offsets in either child."""
 
@@ -63,13 +92,33 @@ def test_whatever_lies_in_the_buffers_a_row_is_read_or_refused(
             build.Strings(bytes([mask]), array("i", offsets).tobytes(), data, 0, 3, is_large=False)
             for mask, offsets in zip(there, (name_ends, value_ends), strict=False)
         ]
-        column = build.Headers(bytes([there[3]]), array("i", ends).tobytes(), 0, length, (bytes([there[2]]), 0), *children, is_large=False)
+        column = build.Headers(
+            bytes([there[3]]),
+            array("i", ends).tobytes(),
+            0,
+            length,
+            (bytes([there[2]]), 0),
+            *children,
+            is_large=False,
+        )
     except ValueError:
         return
     values = strings(build, [b"v"] * length)
     groups = None if picks is None else array("H", picks)
     calls: list[Any] = [
-        lambda: build.encode(values, None, None, 0, 0, length if groups is None else len(groups), groups, 3, 60, ROOM, column),
+        lambda: build.encode(
+            values,
+            None,
+            None,
+            0,
+            0,
+            length if groups is None else len(groups),
+            groups,
+            3,
+            60,
+            ROOM,
+            column,
+        ),
         lambda: build.measure(values, None, None, 0, length, 60, 40, column),
         *[lambda row=row: column.get(row) for row in range(-1, length + 1)],
     ]
@@ -105,8 +154,13 @@ def test_a_row_whose_headers_are_none_is_named(build: Any, bad: Any, said: str) 
 @pytest.mark.parametrize("name", [b"\xff", "\udce9".encode(errors="surrogatepass")])
 def test_a_key_that_is_no_text_is_refused(build: Any, name: bytes) -> None:
     children = strings(build, [name]), strings(build, [b"v"])
-    column = build.Headers(None, array("i", [0, 1]).tobytes(), 0, 1, None, *children, is_large=False)
-    for call in (lambda: column.get(0), lambda: build.measure(strings(build, [b"v"]), None, None, 0, 1, ROOM, ROOM, column)):
+    column = build.Headers(
+        None, array("i", [0, 1]).tobytes(), 0, 1, None, *children, is_large=False
+    )
+    for call in (
+        lambda: column.get(0),
+        lambda: build.measure(strings(build, [b"v"]), None, None, 0, 1, ROOM, ROOM, column),
+    ):
         with pytest.raises(BadRow, match="not UTF-8"):
             call()
 
@@ -120,7 +174,16 @@ def test_a_byte_that_is_no_text_is_found_anywhere(build: Any, size: int) -> None
     for at in range(size):
         name = bytearray(b"n" * size)
         name[at] = 0x80
-        column = build.Headers(None, ends, 0, 2, None, strings(build, [b"a", b"b", bytes(name)]), strings(build, [b""] * 3), is_large=False)
+        column = build.Headers(
+            None,
+            ends,
+            0,
+            2,
+            None,
+            strings(build, [b"a", b"b", bytes(name)]),
+            strings(build, [b""] * 3),
+            is_large=False,
+        )
         assert build.measure(values, None, None, 0, 2, ROOM, ROOM, column)[0] == 1
         with pytest.raises(BadRow, match="not UTF-8"):
             build.measure(values, None, None, 1, 1, ROOM, ROOM, column)
@@ -137,9 +200,13 @@ def test_fields_at_the_ends_of_their_buffers(build: Any, size: int) -> None:
     first = encode_record(0, 0, key, value, encode_headers([("m" * size, b"x" * size)]))
     second = encode_record(1, 0, key[::-1], value, encode_headers(pairs))
     columns = strings(build, [value] * 2), strings(build, [key] * 2), None, 0, 0, 2, None, 1
-    assert [batch.payload for batch in build.encode(*columns, len(first + second), ROOM, column)[0]] == [first + second]
+    assert [
+        batch.payload for batch in build.encode(*columns, len(first + second), ROOM, column)[0]
+    ] == [first + second]
     alone = encode_record(0, 0, key[::-1], value, encode_headers(pairs))
-    assert [batch.payload for batch in build.encode(*columns, len(first + second) - 1, ROOM, column)[0]] == [first, alone]
+    assert [
+        batch.payload for batch in build.encode(*columns, len(first + second) - 1, ROOM, column)[0]
+    ] == [first, alone]
 
 
 @on_columns
@@ -168,7 +235,9 @@ def test_headers_of_other_lengths_are_refused(build: Any) -> None:
     count=st.integers(0, 6),
 )
 @settings(max_examples=100, deadline=None)
-def test_rows_of_partitions_that_exist(build: Any, rows: list[int | None], before: int, is_large: bool, at: int, count: int) -> None:
+def test_rows_of_partitions_that_exist(
+    build: Any, rows: list[int | None], before: int, is_large: bool, at: int, count: int
+) -> None:
     """They end before a partition that does not exist or is negative; such a first row stands alone, or is refused."""
     at = min(at, len(rows))
     column = partitions(build, rows, before, is_large=is_large)
@@ -179,7 +248,9 @@ def test_rows_of_partitions_that_exist(build: Any, rows: list[int | None], befor
             with pytest.raises(BadRow, match=f"partition={number}: "):
                 column.get(row)
     some = [-1 if number is None else number if number >= 0 else None for number in rows[at:]]
-    wrong = next((index for index, number in enumerate(some) if number is None or number >= count), len(some))
+    wrong = next(
+        (index for index, number in enumerate(some) if number is None or number >= count), len(some)
+    )
     if some and some[0] is None:
         with pytest.raises(BadRow) as raised:
             build.known(column, at, len(some), count)
@@ -187,7 +258,10 @@ def test_rows_of_partitions_that_exist(build: Any, rows: list[int | None], befor
     elif some and wrong == 0:
         assert build.known(column, at, len(some), count) == (1, some[0])
     else:
-        assert build.known(column, at, len(some), count) == (wrong, max(filter(lambda one: one is not None, some[:wrong]), default=-1))
+        assert build.known(column, at, len(some), count) == (
+            wrong,
+            max(filter(lambda one: one is not None, some[:wrong]), default=-1),
+        )
 
 
 @on_columns

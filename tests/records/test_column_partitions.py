@@ -24,7 +24,14 @@ def column(build: Any, keys: list[bytes | None]) -> Any:
         ends.append(ends[-1] + len(key or b""))
         validity |= (key is not None) << at
     bitmap = validity.to_bytes((len(keys) + 7) // 8, "little")
-    return build.Strings(bitmap, array("i", ends).tobytes(), b"".join(key or b"" for key in keys), 0, len(keys), is_large=False)
+    return build.Strings(
+        bitmap,
+        array("i", ends).tobytes(),
+        b"".join(key or b"" for key in keys),
+        0,
+        len(keys),
+        is_large=False,
+    )
 
 
 @on_columns
@@ -35,11 +42,15 @@ def column(build: Any, keys: list[bytes | None]) -> Any:
     nobodys=st.integers(-1, 8),
 )
 @settings(max_examples=100, deadline=None)
-def test_each_row_is_where_its_key_belongs(build: Any, keys: list[bytes | None], at: int, partitions: int, nobodys: int) -> None:
+def test_each_row_is_where_its_key_belongs(
+    build: Any, keys: list[bytes | None], at: int, partitions: int, nobodys: int
+) -> None:
     """Groups are in the order of their first rows; those without a key together, or where they are said to belong."""
     at, nobodys = min(at, len(keys)), min(nobodys, partitions - 1)
     picks, groups = build.assign(column(build, keys), at, len(keys) - at, partitions, nobodys)
-    belongs = [nobodys if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions for key in keys[at:]]
+    belongs = [
+        nobodys if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions for key in keys[at:]
+    ]
     assert [groups[pick] for pick in picks] == belongs
     assert groups == list(dict.fromkeys(belongs))
     assert picks.typecode == "H"
@@ -47,7 +58,18 @@ def test_each_row_is_where_its_key_belongs(build: Any, keys: list[bytes | None],
 
 @on_columns
 @pytest.mark.parametrize(
-    "given", [(0, 3, 1), (-1, 1, 1), (0, -1, 1), (3, 0, 1), (0, 1, 0), (0, 1, 2**31), (2**62, 2**62, 1), (0, 1, 3, 3), (0, 1, 3, -2)]
+    "given",
+    [
+        (0, 3, 1),
+        (-1, 1, 1),
+        (0, -1, 1),
+        (3, 0, 1),
+        (0, 1, 0),
+        (0, 1, 2**31),
+        (2**62, 2**62, 1),
+        (0, 1, 3, 3),
+        (0, 1, 3, -2),
+    ],
 )
 def test_rows_and_partitions_that_are_not_there(build: Any, given: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="partitions"):
@@ -72,7 +94,12 @@ def test_a_key_that_cannot_be_found_is_named(build: Any) -> None:
 
 @on_columns
 @drawn(
-    rows=st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 8)), st.one_of(st.none(), st.binary(max_size=9))), max_size=40),
+    rows=st.lists(
+        st.tuples(
+            st.one_of(st.none(), st.integers(0, 8)), st.one_of(st.none(), st.binary(max_size=9))
+        ),
+        max_size=40,
+    ),
     at=st.integers(0, 40),
     partitions=st.integers(9, 12),
     nobodys=st.integers(-1, 8),
@@ -81,15 +108,27 @@ def test_a_key_that_cannot_be_found_is_named(build: Any) -> None:
 )
 @settings(max_examples=100, deadline=None)
 def test_a_row_is_in_its_own_partition_before_that_of_its_key(
-    build: Any, rows: list[Any], at: int, partitions: int, nobodys: int, has_keys: bool, is_large: bool
+    build: Any,
+    rows: list[Any],
+    at: int,
+    partitions: int,
+    nobodys: int,
+    has_keys: bool,
+    is_large: bool,
 ) -> None:
     """Rows of one partition are one group, whether by their numbers or their keys."""
     at = min(at, len(rows))
     keys = [key if has_keys else None for _, key in rows]
     given = column_of(build, [number for number, _ in rows], is_large=is_large)
-    picks, groups = build.assign(column(build, keys) if has_keys else None, at, len(rows) - at, partitions, nobodys, given)
+    picks, groups = build.assign(
+        column(build, keys) if has_keys else None, at, len(rows) - at, partitions, nobodys, given
+    )
     belongs = [
-        number if number is not None else nobodys if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
+        number
+        if number is not None
+        else nobodys
+        if key is None
+        else (murmur2(key) & 0x7FFFFFFF) % partitions
         for (number, _), key in zip(rows[at:], keys[at:], strict=True)
     ]
     assert [groups[pick] for pick in picks] == belongs

@@ -29,10 +29,15 @@ Rows = list[bytes | None]
 def bits(rows: Sequence[object], before: int) -> bytes:
     """Arrow's bitmap, behind so many rows that are there."""
     whole = [True] * before + [row is not None for row in rows]
-    return bytes(sum(bit << at for at, bit in enumerate(whole[begin : begin + 8])) for begin in range(0, len(whole), 8))
+    return bytes(
+        sum(bit << at for at, bit in enumerate(whole[begin : begin + 8]))
+        for begin in range(0, len(whole), 8)
+    )
 
 
-def strings(build: Any, rows: Rows, *, before: int = 0, is_large: bool = False, gap: bytes = b"") -> Any:
+def strings(
+    build: Any, rows: Rows, *, before: int = 0, is_large: bool = False, gap: bytes = b""
+) -> Any:
     """A column of these rows, behind some of other rows, with `gap` between and around the rows' bytes where they are null."""
     data, offsets = b"", []
     for row in [b"before"] * before + rows:
@@ -62,8 +67,18 @@ def numbers(column: Any, count: int) -> list[int]:
     return [unvarint(column)] * count if isinstance(column, bytes) else list(column)
 
 
-texts = st.one_of(st.none(), st.binary(max_size=8), st.integers(60, 70).map(bytes), st.integers(8188, 8196).map(bytes))
-times = st.one_of(st.none(), st.integers(0, 3), st.integers(1_700_000_000_000, 1_700_000_005_000), st.just(2**63 - 1))
+texts = st.one_of(
+    st.none(),
+    st.binary(max_size=8),
+    st.integers(60, 70).map(bytes),
+    st.integers(8188, 8196).map(bytes),
+)
+times = st.one_of(
+    st.none(),
+    st.integers(0, 3),
+    st.integers(1_700_000_000_000, 1_700_000_005_000),
+    st.just(2**63 - 1),
+)
 
 
 @st.composite
@@ -87,16 +102,31 @@ def tables(draw: Any) -> dict[str, Any]:
     }
 
 
-def encoded(build: Any, table: dict[str, Any], room: int, most: int = 2**31 - 1, groups: int = 3) -> Any:
+def encoded(
+    build: Any, table: dict[str, Any], room: int, most: int = 2**31 - 1, groups: int = 3
+) -> Any:
     picks = None if table["picks"] is None else array("H", table["picks"])
     layout = {name: table[name] for name in ("before", "is_large", "gap")}
     keys = None if table["keys"] is None else strings(build, table["keys"], **layout)
     clock = moments(build, table["times"], table["before"])
     at, rows = table["at"], table["end"] - table["at"]
-    return build.encode(strings(build, table["values"], **layout), keys, clock, 99, at, rows, picks, groups, room, most)
+    return build.encode(
+        strings(build, table["values"], **layout),
+        keys,
+        clock,
+        99,
+        at,
+        rows,
+        picks,
+        groups,
+        room,
+        most,
+    )
 
 
-def expected(table: dict[str, Any], room: int) -> list[list[tuple[bytes, list[tuple[Any, Any, int]]]]]:
+def expected(
+    table: dict[str, Any], room: int
+) -> list[list[tuple[bytes, list[tuple[Any, Any, int]]]]]:
     """Return the payloads and the rows that the encoder of single records makes, by group."""
     made: list[list[tuple[bytes, list[tuple[Any, Any, int]]]]] = [[], [], []]
     for index, row in enumerate(range(table["at"], table["end"])):
@@ -117,23 +147,35 @@ def expected(table: dict[str, Any], room: int) -> list[list[tuple[bytes, list[tu
 @on_columns
 @given(table=tables(), room=st.one_of(st.integers(0, 100), st.integers(0, 40_000)))
 @settings(max_examples=100, deadline=None)
-def test_rows_become_the_records_that_they_are_one_by_one(build: Any, table: dict[str, Any], room: int) -> None:
+def test_rows_become_the_records_that_they_are_one_by_one(
+    build: Any, table: dict[str, Any], room: int
+) -> None:
     """In the batches of their groups: as many as fit, or one, with the bytes of single records and the facts for their metadata."""
     found, wanted = encoded(build, table, room), expected(table, room)
-    assert [[batch.payload for batch in batches] for batches in found] == [[payload for payload, _ in batches] for batches in wanted]
+    assert [[batch.payload for batch in batches] for batches in found] == [
+        [payload for payload, _ in batches] for batches in wanted
+    ]
     for batch, (_, taken) in zip(chain(*found), chain(*wanted), strict=True):
         assert batch.rows == len(taken)
         assert (batch.base, batch.latest) == (taken[0][2], max(time for _, _, time in taken))
-        assert numbers(batch.key_sizes, batch.rows) == [-1 if key is None else len(key) for key, _, _ in taken]
-        assert numbers(batch.value_sizes, batch.rows) == [-1 if value is None else len(value) for _, value, _ in taken]
+        assert numbers(batch.key_sizes, batch.rows) == [
+            -1 if key is None else len(key) for key, _, _ in taken
+        ]
+        assert numbers(batch.value_sizes, batch.rows) == [
+            -1 if value is None else len(value) for _, value, _ in taken
+        ]
         deltas = [time - batch.base for _, _, time in taken]
-        assert (batch.moments == b"\0\0") if not any(deltas) else (batch.moments == array("q", deltas))
+        assert (
+            (batch.moments == b"\0\0") if not any(deltas) else (batch.moments == array("q", deltas))
+        )
 
 
 @on_columns
 @given(table=tables(), room=st.integers(0, 300))
 @settings(max_examples=50, deadline=None)
-def test_rows_that_take_more_than_was_measured_are_refused(build: Any, table: dict[str, Any], room: int) -> None:
+def test_rows_that_take_more_than_was_measured_are_refused(
+    build: Any, table: dict[str, Any], room: int
+) -> None:
     """The first row beyond the bytes for which there is memory is named: it has changed since."""
     sizes = [len(payload) for payload, _ in chain(*expected(table, room))]
     assert encoded(build, table, room, sum(sizes)) == encoded(build, table, room)
@@ -145,7 +187,11 @@ def test_rows_that_take_more_than_was_measured_are_refused(build: Any, table: di
 
 @needs_compiled_columns
 @given(
-    offsets=st.lists(st.one_of(st.integers(-3, 30), st.sampled_from([2**31 - 1, -(2**31)])), min_size=1, max_size=10),
+    offsets=st.lists(
+        st.one_of(st.integers(-3, 30), st.sampled_from([2**31 - 1, -(2**31)])),
+        min_size=1,
+        max_size=10,
+    ),
     data=st.binary(max_size=20),
     validity=st.one_of(st.none(), st.binary(max_size=2)),
     first=st.integers(-1, 4),
@@ -155,7 +201,13 @@ def test_rows_that_take_more_than_was_measured_are_refused(build: Any, table: di
 )
 @settings(max_examples=250, deadline=None)
 def test_whatever_lies_in_the_buffers_a_row_is_read_or_refused(
-    offsets: list[int], data: bytes, validity: bytes | None, first: int, length: int, is_large: bool, picks: list[int] | None
+    offsets: list[int],
+    data: bytes,
+    validity: bytes | None,
+    first: int,
+    length: int,
+    is_large: bool,
+    picks: list[int] | None,
 ) -> None:
     """Offsets that go back, before the data or beyond it, buffers that are too short, rows and groups that are not there."""
     packed = array("q" if is_large else "i", offsets).tobytes()
@@ -165,7 +217,18 @@ def test_whatever_lies_in_the_buffers_a_row_is_read_or_refused(
         return
     groups = None if picks is None else array("H", picks)
     calls: list[Callable[[], Any]] = [
-        lambda: compiled_columns.encode(column, column, None, 0, 0, length if groups is None else len(groups), groups, 3, ROOM, ROOM),
+        lambda: compiled_columns.encode(
+            column,
+            column,
+            None,
+            0,
+            0,
+            length if groups is None else len(groups),
+            groups,
+            3,
+            ROOM,
+            ROOM,
+        ),
         lambda: compiled_columns.measure(column, column, None, 0, length, ROOM, ROOM),
         *[lambda row=row: column.get(row) for row in range(-1, length + 1)],
     ]
@@ -183,11 +246,24 @@ def test_whatever_lies_in_the_buffers_a_row_is_read_or_refused(
         ([0, 3], b"abc", b"", 0, 1, "validity bits of 0 bytes do not hold rows 0 to 1"),
         ([0] * 10, b"abc", b"\xff", 0, 9, "validity bits of 1 bytes do not hold rows 0 to 9"),
         ([0, 3], b"abc", None, -1, 1, "offsets of 8 bytes do not hold rows -1 to 1"),
-        ([0, 3], b"abc", None, 2**62, 1, "offsets of 8 bytes do not hold rows 4611686018427387904 to 4611686018427387906"),
+        (
+            [0, 3],
+            b"abc",
+            None,
+            2**62,
+            1,
+            "offsets of 8 bytes do not hold rows 4611686018427387904 to 4611686018427387906",
+        ),
     ],
 )
 def test_buffers_that_are_too_short(
-    build: Any, offsets: list[int], data: bytes, validity: bytes | None, first: int, length: int, said: str
+    build: Any,
+    offsets: list[int],
+    data: bytes,
+    validity: bytes | None,
+    first: int,
+    length: int,
+    said: str,
 ) -> None:
     with pytest.raises(ValueError) as raised:
         build.Strings(validity, array("i", offsets).tobytes(), data, first, length, is_large=False)
@@ -196,7 +272,9 @@ def test_buffers_that_are_too_short(
 
 @on_columns
 @pytest.mark.parametrize("is_large", [False, True])
-@pytest.mark.parametrize("offsets", [[0, 2, 1], [0, 2, 4], [-1, 2, 3], [0, 2, -1], [0, 2, 2**31 - 1]])
+@pytest.mark.parametrize(
+    "offsets", [[0, 2, 1], [0, 2, 4], [-1, 2, 3], [0, 2, -1], [0, 2, 2**31 - 1]]
+)
 def test_a_row_whose_offsets_lie_is_named(build: Any, offsets: list[int], is_large: bool) -> None:
     """Wherever it is looked at; a null row's are not looked at."""
     bad = 0 if offsets[0] < 0 else 1
@@ -225,7 +303,10 @@ def test_what_comes_before_a_bad_row_is_measured(build: Any) -> None:
     assert build.measure(values, keys, None, 0, 4, ROOM, ROOM)[0] == 2
     clock = build.Moments(None, array("q", [5, -1, 5, 5]).tobytes(), 0, 4)
     assert build.measure(values, None, clock, 0, 4, ROOM, ROOM)[0] == 1
-    for call in (lambda: build.measure(values, None, clock, 1, 3, ROOM, ROOM), lambda: clock.get(1)):
+    for call in (
+        lambda: build.measure(values, None, clock, 1, 3, ROOM, ROOM),
+        lambda: clock.get(1),
+    ):
         with pytest.raises(BadRow, match="negative"):
             call()
     with pytest.raises(BadRow, match="negative"):
@@ -252,11 +333,30 @@ def test_what_comes_before_a_bad_row_is_measured(build: Any) -> None:
     ],
 )
 def test_rows_and_groups_that_are_not_there(
-    build: Any, at: int, rows: int, picks: Any, groups: int, room: int, most: int, now: int, error: type[Exception]
+    build: Any,
+    at: int,
+    rows: int,
+    picks: Any,
+    groups: int,
+    room: int,
+    most: int,
+    now: int,
+    error: type[Exception],
 ) -> None:
     column = strings(build, [b"a", b"b"])
     with pytest.raises(error):
-        build.encode(column, None, None, now, at, rows, None if picks is None else array("H", picks), groups, room, most)
+        build.encode(
+            column,
+            None,
+            None,
+            now,
+            at,
+            rows,
+            None if picks is None else array("H", picks),
+            groups,
+            room,
+            most,
+        )
 
 
 @on_columns
@@ -275,8 +375,13 @@ def test_measuring_is_what_a_record_may_have_at_most(build: Any) -> None:
     """`measure` counts a row as `send` does. A row that is too long is measured alone."""
     rows: Rows = [b"", None, b"x" * 63, b"x" * 64, b"x" * 9000, b"y"]
     column, keys = strings(build, rows), strings(build, rows[::-1])
-    bounds = [size_limit(key, value, b"\0") - OVERHEAD for value, key in zip(rows, rows[::-1], strict=True)]
-    assert [build.measure(column, keys, None, at, 1, 0, ROOM) for at in range(6)] == [(1, bound) for bound in bounds]
+    bounds = [
+        size_limit(key, value, b"\0") - OVERHEAD
+        for value, key in zip(rows, rows[::-1], strict=True)
+    ]
+    assert [build.measure(column, keys, None, at, 1, 0, ROOM) for at in range(6)] == [
+        (1, bound) for bound in bounds
+    ]
     assert build.measure(column, keys, None, 0, 6, sum(bounds), ROOM) == (6, sum(bounds))
     assert build.measure(column, keys, None, 0, 6, sum(bounds) - 1, ROOM) == (5, sum(bounds[:5]))
     assert build.measure(column, None, None, 0, 6, ROOM, 1000)[0] == 4
@@ -284,7 +389,9 @@ def test_measuring_is_what_a_record_may_have_at_most(build: Any) -> None:
 
 
 @needs_compiled_columns
-@pytest.mark.parametrize(("begin", "end"), [(0, 9), (4, 5), (9, 9), (6, 9), (4, 9), (-1, 9), (4, 2**31 - 1)])
+@pytest.mark.parametrize(
+    ("begin", "end"), [(0, 9), (4, 5), (9, 9), (6, 9), (4, 9), (-1, 9), (4, 2**31 - 1)]
+)
 def test_rows_that_change_while_they_are_encoded_are_refused(begin: int, end: int) -> None:
     """A finalizer or another thread may run while the batches are made. Their sizes are fixed by then: no byte is written beyond them."""
     offsets = bytearray(struct.pack("=4i", 0, 4, 9, 20))
@@ -301,7 +408,9 @@ def test_rows_that_change_while_they_are_encoded_are_refused(begin: int, end: in
     gc.callbacks.append(change)
     gc.set_threshold(1)
     try:
-        said = outcome(lambda: compiled_columns.encode(column, column, None, 0, 0, 3, None, 1, 0, ROOM))
+        said = outcome(
+            lambda: compiled_columns.encode(column, column, None, 0, 0, 3, None, 1, 0, ROOM)
+        )
     finally:
         gc.set_threshold(*threshold)
         gc.callbacks.remove(change)
@@ -310,7 +419,10 @@ def test_rows_that_change_while_they_are_encoded_are_refused(begin: int, end: in
     else:
         assert said[0] is BadRow
         # The first row that changed: none was written before it with another size.
-        assert said[1] == f"({int(begin == 4)}, 'the columns were changed before send_columns returned')"
+        assert (
+            said[1]
+            == f"({int(begin == 4)}, 'the columns were changed before send_columns returned')"
+        )
 
 
 @on_columns

@@ -60,7 +60,11 @@ def bombs() -> dict[str, tuple[Compression, bytes]]:
     raw_block = b"\xff\xff\xff\xff\x0f" + b"\x00a"  # says that it holds 4 GiB - 1
     framed = b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(raw_block)) + raw_block
     small = cramjam.snappy.compress_raw(bytes(MIB))
-    many = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + (struct.pack(">i", len(small)) + bytes(small)) * 64
+    many = (
+        b"\x82SNAPPY\0"
+        + struct.pack(">ii", 1, 1)
+        + (struct.pack(">i", len(small)) + bytes(small)) * 64
+    )
     return {
         "none": (Compression.NONE, zeros),
         "gzip": (Compression.GZIP, zlib.compress(zeros, 1, wbits=31)),
@@ -85,7 +89,9 @@ def test_any_bytes_come_back(codec: Compression, data: bytes, repeats: int) -> N
 
 @pytest.mark.parametrize("codec", Compression)
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_will_do(codec: Compression, kind: Callable[[bytes], bytes | bytearray | memoryview]) -> None:
+def test_any_buffer_will_do(
+    codec: Compression, kind: Callable[[bytes], bytes | bytearray | memoryview]
+) -> None:
     """Also a look into a larger one; what comes out is bytes."""
     data = SAMPLES["blocks and a bit"]
     compressed = compress(codec, kind(data))
@@ -105,7 +111,11 @@ def test_one_byte_over_the_limit_is_too_much(codec: Compression, name: str) -> N
 
 
 @pytest.mark.parametrize(("codec", "write", "read"), PEERS, ids=PEER_NAMES)
-@pytest.mark.parametrize("data", [data for data in SAMPLES.values() if data], ids=[name for name, data in SAMPLES.items() if data])
+@pytest.mark.parametrize(
+    "data",
+    [data for data in SAMPLES.values() if data],
+    ids=[name for name, data in SAMPLES.items() if data],
+)
 def test_other_clients_and_ours_read_each_other(
     codec: Compression, write: Callable[[bytes], bytes], read: Callable[[bytes], bytes], data: bytes
 ) -> None:
@@ -135,14 +145,20 @@ def test_snappy_is_framed_as_xerial_does() -> None:
 def test_raw_snappy_is_read() -> None:
     """librdkafka writes one raw block without xerial's framing."""
     data = SAMPLES["blocks and a bit"]
-    assert decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(data)), len(data)) == data
+    assert (
+        decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(data)), len(data)) == data
+    )
 
 
 def test_xerial_blocks_of_any_size_are_read() -> None:
     """Java's block size is an option there."""
     blocks = [b"a" * 100_000, b"b", b"c" * 7]
     packed = [bytes(cramjam.snappy.compress_raw(block)) for block in blocks]
-    framed = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(block)) + block for block in packed)
+    framed = (
+        b"\x82SNAPPY\0"
+        + struct.pack(">ii", 1, 1)
+        + b"".join(struct.pack(">i", len(block)) + block for block in packed)
+    )
     assert decompress(Compression.SNAPPY, framed, 200_000) == b"".join(blocks)
 
 
@@ -157,7 +173,9 @@ def test_lz4_frames_are_ones_that_java_takes() -> None:
 def test_lz4_frames_with_linked_blocks_and_sizes_are_read() -> None:
     """librdkafka and others write them."""
     data = SAMPLES["blocks and a bit"] * 4
-    written = lz4.frame.compress(data, block_linked=True, store_size=True, content_checksum=True, block_checksum=True)
+    written = lz4.frame.compress(
+        data, block_linked=True, store_size=True, content_checksum=True, block_checksum=True
+    )
     assert decompress(Compression.LZ4, written, len(data)) == data
 
 
@@ -186,12 +204,16 @@ def test_a_bomb_is_refused_before_it_costs_memory(name: str) -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        with pytest.raises(ProtocolError, match=f"more than the {limit} bytes|at most {limit} bytes"):
+        with pytest.raises(
+            ProtocolError, match=f"more than the {limit} bytes|at most {limit} bytes"
+        ):
             decompress(codec, bomb, limit)
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()
-    assert peak < 2 * limit + min(len(bomb), MIB) + 200_000  # zlib and LZ4 keep a copy of the input that they did not use
+    assert (
+        peak < 2 * limit + min(len(bomb), MIB) + 200_000
+    )  # zlib and LZ4 keep a copy of the input that they did not use
 
 
 @pytest.mark.parametrize("codec", REAL)
@@ -203,7 +225,17 @@ def test_a_truncated_end_is_garbage(codec: Compression, cut: int) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL)
-@pytest.mark.parametrize("data", [b"", b"\x00", b"not compressed at all", b"\xff" * 40, b"\x82SNAPPY\0", b"\x82SNAPPY\0\0\0\0\1\0\0\0\1\0"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x00",
+        b"not compressed at all",
+        b"\xff" * 40,
+        b"\x82SNAPPY\0",
+        b"\x82SNAPPY\0\0\0\0\1\0\0\0\1\0",
+    ],
+)
 def test_garbage_is_a_protocol_error(codec: Compression, data: bytes) -> None:
     """The codec is named, so that the reader knows which attribute lied."""
     if codec is Compression.SNAPPY and data == b"\x00":
@@ -213,7 +245,9 @@ def test_garbage_is_a_protocol_error(codec: Compression, data: bytes) -> None:
         decompress(codec, data, MIB)
 
 
-@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD, Compression.SNAPPY])
+@pytest.mark.parametrize(
+    "codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD, Compression.SNAPPY]
+)
 def test_bytes_after_the_end_are_garbage(codec: Compression) -> None:
     """A batch holds one piece. Bytes after its end are an error of the writer, and are refused."""
     with pytest.raises(ProtocolError):
@@ -231,7 +265,9 @@ def test_a_xerial_block_ends_within_the_data(length: int) -> None:
 @pytest.mark.parametrize("codec", REAL)
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_changed_bytes_give_a_value_or_a_protocol_error(codec: Compression, data: st.DataObject) -> None:
+def test_changed_bytes_give_a_value_or_a_protocol_error(
+    codec: Compression, data: st.DataObject
+) -> None:
     """Nothing else, and never more than the limit."""
     mutant = bytearray(compress(codec, SAMPLES["text"]))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -273,11 +309,15 @@ def test_levels_are_those_of_kip_390(codec: Compression) -> None:
         check_level(codec, level)
         assert decompress(codec, compress(codec, SAMPLES["text"], level), MIB) == SAMPLES["text"]
     for level in refused:
-        with pytest.raises(ConfigError, match=f"{codec.name.lower()} has no compression level {level}"):
+        with pytest.raises(
+            ConfigError, match=f"{codec.name.lower()} has no compression level {level}"
+        ):
             compress(codec, b"v", level)
 
 
-@pytest.mark.parametrize(("codec", "default"), [(Compression.GZIP, 6), (Compression.LZ4, 9), (Compression.ZSTD, 3)])
+@pytest.mark.parametrize(
+    ("codec", "default"), [(Compression.GZIP, 6), (Compression.LZ4, 9), (Compression.ZSTD, 3)]
+)
 def test_no_level_is_javas_default(codec: Compression, default: int) -> None:
     """For gzip it is zlib's -1, which is 6; LZ4's 9 means its fast compressor."""
     data = SAMPLES["incompressible"] + SAMPLES["text"] * 30
@@ -289,7 +329,11 @@ def test_lz4_level_nine_is_the_fast_compressor() -> None:
     data = b"".join(b"%d," % (i * 7919 % 1009) for i in range(9_000))
     assert len(compress(Compression.LZ4, data, 9)) > len(compress(Compression.LZ4, data, 8))
     assert compress(Compression.LZ4, data, 9) == lz4.frame.compress(
-        data, compression_level=0, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+        data,
+        compression_level=0,
+        block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
     )
 
 
@@ -301,7 +345,10 @@ def test_zstd_serves_threads_at_once() -> None:
     def work(part: int) -> bool:
         gate.wait()
         data = samples[part]
-        return all(decompress(Compression.ZSTD, compress(Compression.ZSTD, data), len(data)) == data for _ in range(30))
+        return all(
+            decompress(Compression.ZSTD, compress(Compression.ZSTD, data), len(data)) == data
+            for _ in range(30)
+        )
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4)))

@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError, UsageError
-from aioproducer.records.reader import ControlRecord, ControlType, Record, control_record, end_marker
+from aioproducer.records.reader import (
+    ControlRecord,
+    ControlType,
+    Record,
+    control_record,
+    end_marker,
+)
 
 
 def record(key: bytes | None, value: bytes | None = None) -> Record:
@@ -48,7 +54,9 @@ def test_an_unknown_type_is_kept_as_its_number(kind: int) -> None:
 def test_newer_versions_are_read_as_far_as_they_are_known() -> None:
     """With more behind key and value (Kafka's `forwardDeserializeCompatibility`)."""
     value = struct.pack(">hi", 3, 77) + b"more"
-    assert control_record(record(key(2, 1) + b"more", value)) == ControlRecord(9, 1000, 2, ControlType.COMMIT, 3, 77)
+    assert control_record(record(key(2, 1) + b"more", value)) == ControlRecord(
+        9, 1000, 2, ControlType.COMMIT, 3, 77
+    )
 
 
 @pytest.mark.parametrize(("bad", "said"), [
@@ -67,7 +75,9 @@ def test_what_cannot_be_is_told(bad: Record, said: str) -> None:
 
 @settings(deadline=None)
 @given(st.none() | st.binary(max_size=8), st.none() | st.binary(max_size=8))
-def test_any_bytes_are_read_or_a_protocol_error(some_key: bytes | None, value: bytes | None) -> None:
+def test_any_bytes_are_read_or_a_protocol_error(
+    some_key: bytes | None, value: bytes | None
+) -> None:
     """Nothing else."""
     try:
         read = control_record(record(some_key, value))

@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from aioproducer.errors import ProtocolError, UsageError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records.compression import compress
-from aioproducer.records.message_set import Message, encode_message_set, mend, message, read_messages, spoil, wrapper
+from aioproducer.records.message_set import (
+    Message,
+    encode_message_set,
+    mend,
+    message,
+    read_messages,
+    spoil,
+    wrapper,
+)
 from aioproducer.records.reader import Record
 
 if TYPE_CHECKING:
@@ -50,7 +58,8 @@ def peers(magic: int) -> list[tuple[str, Compression]]:
         (name, codec)
         for name in BUILDERS
         for codec in CODECS
-        if not (name == "kafka-python" and codec is Compression.SNAPPY) and (magic, codec) != (0, Compression.LZ4)
+        if not (name == "kafka-python" and codec is Compression.SNAPPY)
+        and (magic, codec) != (0, Compression.LZ4)
     ]
 
 
@@ -62,9 +71,15 @@ def build(magic: int, codec: Compression, records: Sequence[Record] = RECORDS) -
     if [record.offset for record in records] == list(range(len(records))):
         return encode_message_set(magic, codec, records)
     first = records[0].offset if magic and codec is not Compression.NONE else 0
-    inner = b"".join(message(magic, one.offset - first, one.timestamp_ms, one.key, one.value) for one in records)
+    inner = b"".join(
+        message(magic, one.offset - first, one.timestamp_ms, one.key, one.value) for one in records
+    )
     return (
-        inner if codec is Compression.NONE else wrapper(magic, codec, inner, records[-1].offset, max(one.timestamp_ms for one in records))
+        inner
+        if codec is Compression.NONE
+        else wrapper(
+            magic, codec, inner, records[-1].offset, max(one.timestamp_ms for one in records)
+        )
     )
 
 
@@ -95,7 +110,12 @@ def test_what_other_clients_write_is_read(magic: int, name: str, codec: Compress
     """Their builders' bytes."""
     builder = BUILDERS[name](magic=magic, compression_type=int(codec), batch_size=10 * MIB)
     for record in RECORDS:
-        assert builder.append(record.offset, timestamp=record.timestamp_ms, key=record.key, value=record.value) is not None
+        assert (
+            builder.append(
+                record.offset, timestamp=record.timestamp_ms, key=record.key, value=record.value
+            )
+            is not None
+        )
     assert check(bytes(builder.build())) == expected(magic)
 
 
@@ -118,7 +138,11 @@ def test_a_wrapper_has_the_latest_time_and_the_last_offset(codec: Compression) -
     records = [record._replace(offset=record.offset + 500) for record in RECORDS[:3]]
     for magic, inner in ((0, [500, 501, 502]), (1, [0, 1, 2])):
         entry = only(build(magic, codec, records))
-        assert (entry.offset, entry.key, entry.timestamp_ms) == (502, None, -1 if magic == 0 else NOW + 1)
+        assert (entry.offset, entry.key, entry.timestamp_ms) == (
+            502,
+            None,
+            -1 if magic == 0 else NOW + 1,
+        )
         assert [one.offset for one in read_messages(entry._unwrapped(LIMIT))] == inner
 
 
@@ -132,7 +156,11 @@ def test_a_broker_moves_what_is_inside_by_the_wrappers_offset() -> None:
 def test_gaps_that_compaction_left_stay() -> None:
     """The wrapper's offset is that of the last message, even if messages before it are missing."""
     inner = b"".join(message(1, offset, NOW, None, b"v") for offset in (0, 3, 9))
-    assert [record.offset for record in check(wrapper(1, Compression.LZ4, inner, 109, NOW))] == [100, 103, 109]
+    assert [record.offset for record in check(wrapper(1, Compression.LZ4, inner, 109, NOW))] == [
+        100,
+        103,
+        109,
+    ]
 
 
 def test_the_wrappers_log_append_time_is_every_records() -> None:
@@ -154,7 +182,11 @@ def test_magic_0_has_no_stamps() -> None:
 def test_the_latest_time_is_the_wrappers() -> None:
     """It need not be the last record's; the only negative one stands for none."""
     times = [-1, NOW + 5, NOW]
-    entry = only(encode_message_set(1, Compression.GZIP, [RECORDS[0]._replace(timestamp_ms=time) for time in times]))
+    entry = only(
+        encode_message_set(
+            1, Compression.GZIP, [RECORDS[0]._replace(timestamp_ms=time) for time in times]
+        )
+    )
     assert entry.timestamp_ms == NOW + 5
     assert [record.timestamp_ms for record in entry.check(LIMIT)] == times
 
@@ -184,7 +216,10 @@ def test_lz4_in_magic_0_has_the_wrong_checksum_and_in_magic_1_the_right_one() ->
 
 
 OPTIONS = [
-    {"store_size": size, "content_checksum": total, "block_linked": linked} for size in (0, 1) for total in (0, 1) for linked in (0, 1)
+    {"store_size": size, "content_checksum": total, "block_linked": linked}
+    for size in (0, 1)
+    for total in (0, 1)
+    for linked in (0, 1)
 ]
 
 
@@ -192,7 +227,9 @@ OPTIONS = [
 @pytest.mark.parametrize("wrong", [0x00, 0x1A, 0xFF])
 def test_any_header_checksum_is_mended(options: dict[str, int], wrong: int) -> None:
     """Any header checksum is corrected, with and without a content size. Java does not check it either."""
-    frame = lz4.frame.compress(b"value" * 1_000, **{name: bool(value) for name, value in options.items()})
+    frame = lz4.frame.compress(
+        b"value" * 1_000, **{name: bool(value) for name, value in options.items()}
+    )
     at = 14 if options["store_size"] else 6
     assert mend(frame[:at] + bytes([wrong]) + frame[at + 1 :]) == frame
 
@@ -218,7 +255,10 @@ def test_a_wrong_crc_is_found_within_and_without() -> None:
     """Both numbers are told."""
     raw = bytearray(message(1, 5, NOW, b"k", b"secret"))
     raw[-1] ^= 1
-    with pytest.raises(ProtocolError, match=r"message at offset 5: its CRC-32 is 0x[0-9a-f]{8}, its head says 0x[0-9a-f]{8}"):
+    with pytest.raises(
+        ProtocolError,
+        match=r"message at offset 5: its CRC-32 is 0x[0-9a-f]{8}, its head says 0x[0-9a-f]{8}",
+    ):
         check(raw)
     # a reader that does not check the CRC reads the record
     assert [record.key for record in only(raw).records()] == [b"k"]
@@ -289,7 +329,9 @@ def test_a_bomb_costs_no_memory(magic: int, codec: Compression) -> None:
     try:
         with pytest.raises(ProtocolError, match="more than the"):
             check(bomb, MIB)
-        assert tracemalloc.get_traced_memory()[1] < 3 * MIB + 2 * min(len(bomb), 4 * MIB)  # the LZ4 of magic 0 is copied to be mended
+        assert tracemalloc.get_traced_memory()[1] < 3 * MIB + 2 * min(
+            len(bomb), 4 * MIB
+        )  # the LZ4 of magic 0 is copied to be mended
     finally:
         tracemalloc.stop()
 
@@ -298,7 +340,9 @@ def test_a_bomb_costs_no_memory(magic: int, codec: Compression) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_changed_bytes_give_records_or_a_protocol_error(magic: int, codec: Compression, data: st.DataObject) -> None:
+def test_changed_bytes_give_records_or_a_protocol_error(
+    magic: int, codec: Compression, data: st.DataObject
+) -> None:
     """Nothing else, with the CRC looked at and without."""
     mutant = bytearray(build(magic, codec, RECORDS[:5]))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -306,7 +350,11 @@ def test_changed_bytes_give_records_or_a_protocol_error(magic: int, codec: Compr
     del mutant[data.draw(st.integers(1, len(mutant))) :]
     for read in (Message.check, Message.records):
         try:
-            assert all(type(record) is Record for entry in read_messages(mutant) for record in read(entry, LIMIT))
+            assert all(
+                type(record) is Record
+                for entry in read_messages(mutant)
+                for record in read(entry, LIMIT)
+            )
         except ProtocolError:
             continue
 

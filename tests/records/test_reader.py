@@ -34,7 +34,12 @@ BUILDERS = {
     "kafka-python": kafka_records.DefaultRecordBatchBuilder,
 }
 # kafka-python wants python-snappy for snappy
-WRITERS = [(name, codec) for name in BUILDERS for codec in Compression if (name, codec) != ("kafka-python", Compression.SNAPPY)]
+WRITERS = [
+    (name, codec)
+    for name in BUILDERS
+    for codec in Compression
+    if (name, codec) != ("kafka-python", Compression.SNAPPY)
+]
 
 
 class Input(NamedTuple):
@@ -63,10 +68,19 @@ INPUTS = [
 
 def build(name: str, codec: Compression, inputs: Iterable[Input], **more: Any) -> bytes:
     """The inputs as another client writes them."""
-    options: dict[str, Any] = {"is_transactional": False, "producer_id": -1, "producer_epoch": -1, "base_sequence": -1, **more}
+    options: dict[str, Any] = {
+        "is_transactional": False,
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "base_sequence": -1,
+        **more,
+    }
     builder = BUILDERS[name](magic=2, compression_type=int(codec), batch_size=10_000_000, **options)
     for offset, (timestamp, key, value, headers) in enumerate(inputs):
-        assert builder.append(offset, timestamp=timestamp, key=key, value=value, headers=list(headers)) is not None
+        assert (
+            builder.append(offset, timestamp=timestamp, key=key, value=value, headers=list(headers))
+            is not None
+        )
     return bytes(builder.build())
 
 
@@ -121,7 +135,9 @@ def record_of(body: bytes) -> bytes:
 
 def plain(delta: int = 0, timestamp_delta: int = 0, value: bytes | None = b"v") -> bytes:
     """A record without key and headers."""
-    return record_of(b"\0" + zigzag(timestamp_delta) + zigzag(delta) + field(None) + field(value) + zigzag(0))
+    return record_of(
+        b"\0" + zigzag(timestamp_delta) + zigzag(delta) + field(None) + field(value) + zigzag(0)
+    )
 
 
 @pytest.mark.parametrize(("name", "codec"), WRITERS)
@@ -139,14 +155,20 @@ INPUT = st.builds(
     st.one_of(st.integers(NOW - 1000, NOW + 1000), INT64),
     st.none() | st.binary(max_size=200),
     st.none() | st.binary(max_size=200),
-    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple),
+    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(
+        tuple
+    ),
 )
 
 
-@pytest.mark.parametrize(("name", "codec"), [("aiokafka", Compression.NONE), ("kafka-python", Compression.LZ4)])
+@pytest.mark.parametrize(
+    ("name", "codec"), [("aiokafka", Compression.NONE), ("kafka-python", Compression.LZ4)]
+)
 @given(inputs=st.lists(INPUT, min_size=1, max_size=20))
 @settings(max_examples=60, deadline=None)
-def test_any_records_of_other_builders_read_back_equal(name: str, codec: Compression, inputs: list[Input]) -> None:
+def test_any_records_of_other_builders_read_back_equal(
+    name: str, codec: Compression, inputs: list[Input]
+) -> None:
     """The reader reads any records of other builders back."""
     assert only(build(name, codec, inputs)).check() == expected(inputs)
 
@@ -154,7 +176,15 @@ def test_any_records_of_other_builders_read_back_equal(name: str, codec: Compres
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_the_header_is_what_the_builder_wrote(kind: Any) -> None:
     """Each field, from any kind of buffer."""
-    raw = build("aiokafka", Compression.GZIP, INPUTS[:3], is_transactional=True, producer_id=77, producer_epoch=3, base_sequence=40)
+    raw = build(
+        "aiokafka",
+        Compression.GZIP,
+        INPUTS[:3],
+        is_transactional=True,
+        producer_id=77,
+        producer_epoch=3,
+        base_sequence=40,
+    )
     theirs = aiokafka_memory.MemoryRecords(raw).next_batch()
     batch = only(kind(raw))
     assert theirs is not None
@@ -173,7 +203,9 @@ def test_attributes_have_names() -> None:
     """Codec, time stamp type, transaction and control: one bit or three each."""
     batch = only(batch_of(plain(), attributes=0b110000))
     assert (batch.is_transactional, batch.is_control) == (True, True)
-    assert only(batch_of(plain(), attributes=0b1000)).timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert (
+        only(batch_of(plain(), attributes=0b1000)).timestamp_type is TimestampType.LOG_APPEND_TIME
+    )
     assert only(batch_of(plain(), attributes=0b0100)).compression is Compression.ZSTD
     assert not only(batch_of(plain(), attributes=0b1100)).is_transactional
 
@@ -215,7 +247,9 @@ def test_a_cut_off_last_batch_is_left_out_or_an_error() -> None:
     for end in range(len(first) + 1, len(first) + len(second)):
         cut = (first + second)[:end]
         assert len(list(read_batches(cut, allow_partial=True))) == 1
-        with pytest.raises(ProtocolError, match=f"at byte {len(first)} is cut off: {end - len(first)} bytes"):
+        with pytest.raises(
+            ProtocolError, match=f"at byte {len(first)} is cut off: {end - len(first)} bytes"
+        ):
             list(read_batches(cut))
     assert len(list(read_batches(first + second, allow_partial=True))) == 2
 
@@ -260,7 +294,9 @@ def test_every_bit_after_the_crc_is_covered() -> None:
 def test_a_wrong_crc_is_told_by_check_alone() -> None:
     """Both values are named; `records` decodes all the same."""
     batch = only(batch_of(plain(), crc=0x1234))
-    with pytest.raises(ProtocolError, match=r"offset 0: its CRC-32C is 0x[0-9a-f]{8}, its header says 0x00001234"):
+    with pytest.raises(
+        ProtocolError, match=r"offset 0: its CRC-32C is 0x[0-9a-f]{8}, its header says 0x00001234"
+    ):
         batch.check()
     assert len(batch.records()) == 1
 
@@ -315,15 +351,42 @@ def test_what_compaction_leaves_is_read() -> None:
     (record_of(b"\0\0" + b"\xff" * 5 + b"\0" + field(None) * 2 + b"\0"), 1, "a varint longer than 32 bits"),
 ])  # fmt: skip
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.SNAPPY])
-def test_a_record_that_cannot_be_is_told(payload: bytes, count: int, said: str, codec: Compression) -> None:
+def test_a_record_that_cannot_be_is_told(
+    payload: bytes, count: int, said: str, codec: Compression
+) -> None:
     """The error says the fault and its place, with a true CRC, compressed or not."""
-    batch = only(batch_of(compress(codec, payload), count, base_offset=7, attributes=int(codec), last=max(count - 1, 0)))
+    batch = only(
+        batch_of(
+            compress(codec, payload),
+            count,
+            base_offset=7,
+            attributes=int(codec),
+            last=max(count - 1, 0),
+        )
+    )
     with pytest.raises(ProtocolError, match=f"^record batch at offset 7: .*{said}"):
         batch.records()
 
 
 @pytest.mark.parametrize(
-    "value", [0, 63, 64, -64, -65, 8191, 8192, -8192, -8193, 2**20, -(2**20) - 1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]
+    "value",
+    [
+        0,
+        63,
+        64,
+        -64,
+        -65,
+        8191,
+        8192,
+        -8192,
+        -8193,
+        2**20,
+        -(2**20) - 1,
+        2**31 - 1,
+        -(2**31),
+        2**63 - 1,
+        -(2**63),
+    ],
 )
 def test_timestamp_deltas_have_64_bits(value: int) -> None:
     """Each width of a varint, at both ends."""
@@ -365,7 +428,9 @@ def test_hostile_counts_cost_no_memory() -> None:
 @pytest.mark.parametrize("codec", Compression)
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
-def test_changed_bytes_give_records_or_a_protocol_error(codec: Compression, data: st.DataObject) -> None:
+def test_changed_bytes_give_records_or_a_protocol_error(
+    codec: Compression, data: st.DataObject
+) -> None:
     """The reader gives records or raises ProtocolError, for any changed bytes, with and without a lost end."""
     mutant = bytearray(build("aiokafka", codec, INPUTS[:5] + INPUTS[6:9]))
     for _ in range(data.draw(st.integers(1, 5))):
@@ -380,9 +445,13 @@ def test_changed_bytes_give_records_or_a_protocol_error(codec: Compression, data
             continue
 
 
-@given(payload=st.binary(max_size=120), count=st.integers(-1, 12), codec=st.sampled_from(Compression))
+@given(
+    payload=st.binary(max_size=120), count=st.integers(-1, 12), codec=st.sampled_from(Compression)
+)
 @settings(max_examples=300, deadline=None)
-def test_random_payloads_give_records_or_a_protocol_error(payload: bytes, count: int, codec: Compression) -> None:
+def test_random_payloads_give_records_or_a_protocol_error(
+    payload: bytes, count: int, codec: Compression
+) -> None:
     """Behind a true header and a true CRC, so that the records themselves are what is wrong."""
     try:
         records = only(batch_of(compress(codec, payload), count, attributes=int(codec))).check()
@@ -391,14 +460,21 @@ def test_random_payloads_give_records_or_a_protocol_error(payload: bytes, count:
     assert len(records) == count
 
 
-@given(payload=st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=3)), max_size=4), data=st.data())
+@given(
+    payload=st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=3)), max_size=4),
+    data=st.data(),
+)
 @settings(max_examples=300, deadline=None)
-def test_nearly_true_records_are_read_as_other_clients_read_them(payload: list[tuple[int, bytes]], data: st.DataObject) -> None:
+def test_nearly_true_records_are_read_as_other_clients_read_them(
+    payload: list[tuple[int, bytes]], data: st.DataObject
+) -> None:
     """Where ours takes a changed payload, aiokafka and kafka-python take the same records of it."""
     records = [bytearray(plain(i, delta, value)) for i, (delta, value) in enumerate(payload)]
     if records:
         record = data.draw(st.sampled_from(records))
-        at = data.draw(st.integers(2, len(record) - 1))  # the attributes stay: both read that byte as a varint, Kafka does not
+        at = data.draw(
+            st.integers(2, len(record) - 1)
+        )  # the attributes stay: both read that byte as a varint, Kafka does not
         record[at] = data.draw(st.integers(0, 255))
     raw = batch_of(b"".join(records), len(records), last=5)
     try:
@@ -407,7 +483,9 @@ def test_nearly_true_records_are_read_as_other_clients_read_them(payload: list[t
         return
     for reader in (aiokafka_memory.MemoryRecords, kafka_memory.MemoryRecords):
         theirs = reader(raw).next_batch()
-        assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == [tuple(record) for record in ours]
+        assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == [
+            tuple(record) for record in ours
+        ]
 
 
 def test_a_large_batch_is_read_in_a_breath() -> None:

@@ -45,9 +45,26 @@ def parts_of(record: Record, base_timestamp: int) -> list[bytes]:
     offset_delta = varint(record.offset)
     key_size, value_size = (-1 if one is None else len(one) for one in (key, value))
     encoded = encode_headers(headers)
-    size = len(moment) + len(offset_delta) + field_size(key_size) + field_size(value_size) + len(encoded)
-    lengths = [VARINT[one] if 0 <= one < TABLE else varint(one) for one in (size, key_size, value_size)]
-    return [lengths[0], moment, offset_delta, lengths[1], key or b"", lengths[2], value or b"", encoded]
+    size = (
+        len(moment)
+        + len(offset_delta)
+        + field_size(key_size)
+        + field_size(value_size)
+        + len(encoded)
+    )
+    lengths = [
+        VARINT[one] if 0 <= one < TABLE else varint(one) for one in (size, key_size, value_size)
+    ]
+    return [
+        lengths[0],
+        moment,
+        offset_delta,
+        lengths[1],
+        key or b"",
+        lengths[2],
+        value or b"",
+        encoded,
+    ]
 
 
 def written(records: Sequence[Record], codec: Compression = Compression.NONE, **more: Any) -> bytes:
@@ -56,7 +73,17 @@ def written(records: Sequence[Record], codec: Compression = Compression.NONE, **
     parts = [part for record in records for part in parts_of(record, base)]
     assert len(parts) == PARTS * len(records)
     payload = compress(codec, b"".join(parts))
-    return header(payload, len(records), int(codec), base, max(record.timestamp_ms for record in records), **more) + payload
+    return (
+        header(
+            payload,
+            len(records),
+            int(codec),
+            base,
+            max(record.timestamp_ms for record in records),
+            **more,
+        )
+        + payload
+    )
 
 
 def only(raw: bytes) -> RecordBatch:
@@ -71,7 +98,9 @@ RECORD = st.builds(
     st.integers(0, 2**62),
     st.none() | st.binary(max_size=150),
     st.none() | st.binary(max_size=150),
-    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(tuple),
+    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3).map(
+        tuple
+    ),
 )
 
 
@@ -154,14 +183,27 @@ def test_the_size_limit_holds_at_the_worst() -> None:
     assert OVERHEAD + size <= size_limit(b"", b"v" * 2**27, b"\0")
 
 
-@pytest.mark.parametrize("headers", [(), [], (("a", b"1"),), [("a", None), ["a", b"2"]], (("b", bytearray(b"3")), ("m", memoryview(b"4")))])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        [],
+        (("a", b"1"),),
+        [("a", None), ["a", b"2"]],
+        (("b", bytearray(b"3")), ("m", memoryview(b"4"))),
+    ],
+)
 def test_headers_are_pairs_in_any_sequence(headers: Any) -> None:
     """Lists, tuples, any bytes-like value; they read back in order."""
-    payload = b"".join([*parts_of(Record(0, NOW, b"k", b"v", ()), NOW)[:-1], encode_headers(headers)])
+    payload = b"".join(
+        [*parts_of(Record(0, NOW, b"k", b"v", ()), NOW)[:-1], encode_headers(headers)]
+    )
     (length,) = struct.unpack_from("B", payload)
     payload = varint(unvarint(bytes([length])) + len(encode_headers(headers)) - 1) + payload[1:]
     (record,) = only(header(payload, 1, 0, NOW, NOW) + payload).check()
-    assert record.headers == tuple((name, None if value is None else bytes(value)) for name, value in headers)
+    assert record.headers == tuple(
+        (name, None if value is None else bytes(value)) for name, value in headers
+    )
 
 
 @pytest.mark.parametrize(("bad", "said"), [
@@ -188,16 +230,31 @@ def test_a_header_that_cannot_be_is_told_without_its_content(bad: Any, said: str
 
 
 @pytest.mark.parametrize(
-    "headers", [{"a": "ż", "b": b"2", "c": None}, UserDict({"a": "ż", "b": b"2", "c": None}), (("a", "ż"), ("b", b"2"), ("c", None))]
+    "headers",
+    [
+        {"a": "ż", "b": b"2", "c": None},
+        UserDict({"a": "ż", "b": b"2", "c": None}),
+        (("a", "ż"), ("b", b"2"), ("c", None)),
+    ],
 )
 def test_headers_as_mappings_and_text(headers: Any) -> None:
     """They are written as pairs of bytes are, in the order of the mapping."""
-    assert encode_headers(headers) == encode_headers([("a", "ż".encode()), ("b", b"2"), ("c", None)])
+    assert encode_headers(headers) == encode_headers(
+        [("a", "ż".encode()), ("b", b"2"), ("c", None)]
+    )
 
 
 @pytest.mark.parametrize(
     ("number", "wire"),
-    [(-1, -1), (0, 0), (2**31 - 1, 2**31 - 1), (2**31, 0), (2**31 + 4, 4), (2**32 - 1, 2**31 - 1), (2**32, 0)],
+    [
+        (-1, -1),
+        (0, 0),
+        (2**31 - 1, 2**31 - 1),
+        (2**31, 0),
+        (2**31 + 4, 4),
+        (2**32 - 1, 2**31 - 1),
+        (2**32, 0),
+    ],
 )
 def test_sequence_numbers_wrap_on_the_wire_only(number: int, wire: int) -> None:
     """[SequenceNumberOverflow]"""

@@ -19,7 +19,11 @@ pytestmark = both_builds
 MODULUS = 2**64
 # None: plain Python.
 each_build = pytest.mark.parametrize(
-    "build", [pytest.param(None, id="plain"), pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)]
+    "build",
+    [
+        pytest.param(None, id="plain"),
+        pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns),
+    ],
 )
 sizes = st.one_of(st.integers(0, 40), st.sampled_from([63, 64, 65, 127, 200]))
 fields = st.one_of(st.none(), sizes.flatmap(lambda size: st.binary(min_size=size, max_size=size)))
@@ -32,14 +36,31 @@ rows = st.tuples(
 )
 
 
-def hashed(build: Any, some: list[Any], moment: int = -1, at: int = 0, end: int | None = None) -> int:
+def hashed(
+    build: Any, some: list[Any], moment: int = -1, at: int = 0, end: int | None = None
+) -> int:
     """Return the sum for rows of value, key, time, headers and partition."""
     if build is None:
         return sum(_hash(*row, None) for row in some[at:end]) % MODULUS
-    values, keys, times, lists, numbers = (list(column) for column in zip(*some, strict=True)) if some else [[]] * 5
-    validity = sum((time is not None) << place for place, time in enumerate(times)).to_bytes(len(times) // 8 + 1, "little")
-    clock = build.Moments(validity, array("q", [-7 if time is None else time for time in times]).tobytes(), 0, len(times))
-    columns = strings(build, values), strings(build, keys), clock, headers(build, lists), partitions(build, numbers)
+    values, keys, times, lists, numbers = (
+        (list(column) for column in zip(*some, strict=True)) if some else [[]] * 5
+    )
+    validity = sum((time is not None) << place for place, time in enumerate(times)).to_bytes(
+        len(times) // 8 + 1, "little"
+    )
+    clock = build.Moments(
+        validity,
+        array("q", [-7 if time is None else time for time in times]).tobytes(),
+        0,
+        len(times),
+    )
+    columns = (
+        strings(build, values),
+        strings(build, keys),
+        clock,
+        headers(build, lists),
+        partitions(build, numbers),
+    )
     return int(build.hash_rows(*columns, moment, at, (len(some) if end is None else end) - at))
 
 
@@ -51,9 +72,13 @@ def test_both_builds_give_the_same_numbers(some: list[Any]) -> None:
 
 
 @each_build
-@given(some=st.lists(rows, max_size=8), cut=st.integers(0, 8), seed=st.randoms(use_true_random=False))
+@given(
+    some=st.lists(rows, max_size=8), cut=st.integers(0, 8), seed=st.randoms(use_true_random=False)
+)
 @settings(max_examples=60, deadline=None)
-def test_neither_the_order_nor_the_split_matters(build: Any, some: list[Any], cut: int, seed: Any) -> None:
+def test_neither_the_order_nor_the_split_matters(
+    build: Any, some: list[Any], cut: int, seed: Any
+) -> None:
     """The sums of parts add to the sum of all rows in any order; no rows have the sum 0."""
     whole = hashed(build, some)
     assert hashed(build, seed.sample(some, len(some))) == whole
@@ -97,7 +122,10 @@ def test_a_small_change_changes_the_sum(build: Any, data: Any, value: bytes) -> 
         (value, None, None, None, 5),
         (value, None, None, None, 0),
     }
-    with_headers = [(value, None, None, [pair], None) for pair in (("", None), ("", b""), ("a", b""), ("", b"a"), ("aa", None))]
+    with_headers = [
+        (value, None, None, [pair], None)
+        for pair in (("", None), ("", b""), ("a", b""), ("", b"a"), ("aa", None))
+    ]
     sums = [hashed(build, [row]) for row in [*rows, *with_headers]]
     assert len(set(sums)) == len(rows) + len(with_headers)
 
@@ -106,7 +134,9 @@ def test_a_small_change_changes_the_sum(build: Any, data: Any, value: bytes) -> 
 def test_the_numbers_stay(build: Any) -> None:
     """Processes with other builds and versions compare them: of empty rows, of each size of a last word, and of all columns."""
     assert hashed(build, [(None, None, None, None, None)]) == 17863525881543342646
-    sized = [(bytes(range(size)), bytes(range(size, 2 * size)), None, None, None) for size in range(40)]
+    sized = [
+        (bytes(range(size)), bytes(range(size, 2 * size)), None, None, None) for size in range(40)
+    ]
     assert hashed(build, sized) == 2074323839885529314
     full = [(b"value", b"key", 5, [("a", b"1"), ("\u00e9", None)], 3), (b"v", None, None, [], None)]
     assert hashed(build, full) == 3186197866204340167
@@ -118,8 +148,12 @@ def test_a_time_of_all_rows_counts_as_that_of_each(build: Any) -> None:
     hash_rows = build.hash_rows
     values = strings(build, [b"v", b"w"])
     clock = build.Moments(None, array("q", [5, 5]).tobytes(), 0, 2)
-    assert hash_rows(values, None, None, None, None, 5, 0, 2) == hash_rows(values, None, clock, None, None, -1, 0, 2)
-    assert hash_rows(values, None, None, None, None, 5, 0, 2) != hash_rows(values, None, None, None, None, -1, 0, 2)
+    assert hash_rows(values, None, None, None, None, 5, 0, 2) == hash_rows(
+        values, None, clock, None, None, -1, 0, 2
+    )
+    assert hash_rows(values, None, None, None, None, 5, 0, 2) != hash_rows(
+        values, None, None, None, None, -1, 0, 2
+    )
 
 
 @on_columns
@@ -131,9 +165,21 @@ def test_a_row_that_cannot_be_one_is_named(build: Any) -> None:
     for columns in (
         (damaged, None, None, None, None),
         (strings(build, good), damaged, None, None, None),
-        (strings(build, good), None, build.Moments(None, array("q", [0, -1]).tobytes(), 0, 2), None, None),
+        (
+            strings(build, good),
+            None,
+            build.Moments(None, array("q", [0, -1]).tobytes(), 0, 2),
+            None,
+            None,
+        ),
         (strings(build, good), None, None, headers(build, [None, [(None, b"")]]), None),
-        (strings(build, good), None, None, None, build.Partitions(None, array("i", [0, -1]).tobytes(), 0, 2, is_large=False)),
+        (
+            strings(build, good),
+            None,
+            None,
+            None,
+            build.Partitions(None, array("i", [0, -1]).tobytes(), 0, 2, is_large=False),
+        ),
     ):
         with pytest.raises(BadRow) as raised:
             hash_rows(*columns, -1, 0, 2)

@@ -19,7 +19,15 @@ from tests.vectors.golden import area, build, cases, entries, expected, vectors,
 if TYPE_CHECKING:
     from tests.vectors.golden import Vector
 
-CASES = {"empty batch", "one", "null key", "null value", "headers", "negative delta", "many"}  # those that there must be at least
+CASES = {
+    "empty batch",
+    "one",
+    "null key",
+    "null value",
+    "headers",
+    "negative delta",
+    "many",
+}  # those that there must be at least
 REFUSED = sorted(
     [(magic, codec, "headers") for magic, codec in product((0, 1), Compression)]
     + [
@@ -46,18 +54,27 @@ def test_every_combination_is_there_or_listed_as_impossible() -> None:
     wanted = set(product((0, 1, 2), Compression, cases()))
     assert set(cases()) > CASES
     left_out = {
-        one for one in wanted if (one[0] == 0 and one[2] == "log append time") or (one[1] is Compression.NONE and one[2] == "large")
+        one
+        for one in wanted
+        if (one[0] == 0 and one[2] == "log append time")
+        or (one[1] is Compression.NONE and one[2] == "large")
     }
     assert wanted - told == left_out
 
 
-@pytest.mark.parametrize("vector", [one for one in written() if one.codec is Compression.NONE], ids=lambda one: one.id)
+@pytest.mark.parametrize(
+    "vector", [one for one in written() if one.codec is Compression.NONE], ids=lambda one: one.id
+)
 def test_uncompressed_we_write_the_same_bytes(vector: Vector) -> None:
     """We write Kafka's bytes exactly, with their CRC. Kafka reads its own bytes, so this proves that it reads ours."""
     assert build(vector.magic, vector.codec, cases()[vector.case]) == vector.raw
 
 
-@pytest.mark.parametrize("vector", [one for one in written() if one.codec is not Compression.NONE], ids=lambda one: one.id)
+@pytest.mark.parametrize(
+    "vector",
+    [one for one in written() if one.codec is not Compression.NONE],
+    ids=lambda one: one.id,
+)
 def test_compressed_we_write_the_same_record_area(vector: Vector) -> None:
     """Compressors differ, but they were given the same input. The bytes before it are the same, except for sizes and checksum."""
     assert vector.raw is not None
@@ -81,10 +98,16 @@ def test_we_read_what_kafka_wrote(vector: Vector) -> None:
     """With all CRCs looked at: offsets in the log, the timestamps that count, keys, values, headers."""
     assert vector.raw is not None
     case = cases()[vector.case]
-    stamp = TimestampType.CREATE_TIME if case.log_append_time == -1 else TimestampType.LOG_APPEND_TIME
+    stamp = (
+        TimestampType.CREATE_TIME if case.log_append_time == -1 else TimestampType.LOG_APPEND_TIME
+    )
     read = []
     for entry in entries(vector.magic, vector.raw):
-        assert (entry.magic, entry.compression, entry.timestamp_type) == (vector.magic, vector.codec, stamp)
+        assert (entry.magic, entry.compression, entry.timestamp_type) == (
+            vector.magic,
+            vector.codec,
+            stamp,
+        )
         read += entry.check()
     assert read == expected(vector.magic, case)
 
@@ -97,12 +120,18 @@ def test_what_cannot_be_is_what_kafka_says_cannot_be() -> None:
 @pytest.mark.parametrize("vector", refused(), ids=lambda one: one.id)
 def test_we_refuse_what_kafka_refuses(vector: Vector) -> None:
     """The builder refuses the record and says why."""
-    why = "zstd needs record batches" if vector.codec is Compression.ZSTD else "headers need record batches"
+    why = (
+        "zstd needs record batches"
+        if vector.codec is Compression.ZSTD
+        else "headers need record batches"
+    )
     with pytest.raises(UsageError, match=rf"{why} \(magic 2\).*of magic {vector.magic}"):
         build(vector.magic, vector.codec, cases()[vector.case])
 
 
-@pytest.mark.parametrize(("name", "kind"), [("commit marker", ControlType.COMMIT), ("abort marker", ControlType.ABORT)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("commit marker", ControlType.COMMIT), ("abort marker", ControlType.ABORT)]
+)
 def test_a_transactions_end_is_read(name: str, kind: ControlType) -> None:
     """Type, versions and the coordinator's epoch, out of what a broker writes into the log."""
     (batch,) = read_batches(by_name(name))
@@ -115,4 +144,9 @@ def test_a_batch_that_compaction_emptied_is_read() -> None:
     """It keeps its offsets and its producer's last sequence, and holds nothing."""
     (batch,) = read_batches(by_name("emptied by compaction"))
     assert batch.records() == []
-    assert (batch.base_offset, batch.last_offset_delta, batch.base_sequence, batch.count) == (500, 9, 12, 0)
+    assert (batch.base_offset, batch.last_offset_delta, batch.base_sequence, batch.count) == (
+        500,
+        9,
+        12,
+        0,
+    )

@@ -22,7 +22,9 @@ PRINCIPAL = "alice@EXAMPLE.TEST"
 SERVICE = "kafka@broker"
 
 
-def gssapi(open_context: Callable[[], Context] = lambda: ClientContext(PRINCIPAL, SERVICE)) -> Gssapi:
+def gssapi(
+    open_context: Callable[[], Context] = lambda: ClientContext(PRINCIPAL, SERVICE),
+) -> Gssapi:
     return Gssapi(SERVICE, "the principal of the ticket cache", open_context)
 
 
@@ -46,10 +48,14 @@ def test_the_exchange() -> None:
     assert mechanism.user == PRINCIPAL
 
 
-@pytest.mark.parametrize("offer", [b"", b"\x01", b"\x01\0\0\0\0", b"\x06\0\xff\xff", b"\0\0\0\0"], ids=repr)
+@pytest.mark.parametrize(
+    "offer", [b"", b"\x01", b"\x01\0\0\0\0", b"\x06\0\xff\xff", b"\0\0\0\0"], ids=repr
+)
 def test_a_broker_without_connections_that_have_no_layer(offer: bytes) -> None:
     broker = server(offer)
-    with pytest.raises(BrokerNotTrusted, match="offers no connection without a security layer") as caught:
+    with pytest.raises(
+        BrokerNotTrusted, match="offers no connection without a security layer"
+    ) as caught:
         authenticate(gssapi(), broker.respond, broker.respond)
     assert (caught.value.stage, caught.value.mechanism) == ("sasl", "GSSAPI")
 
@@ -64,7 +70,9 @@ def test_layers_and_sizes_besides_are_not_chosen(offer: bytes) -> None:
 def test_a_broker_that_goes_on() -> None:
     broker = server()
     with pytest.raises(BrokerNotTrusted, match="the broker goes on with 'more'"):
-        authenticate(gssapi(), broker.respond, broker.respond, lambda token: broker.respond(token) + b"more")
+        authenticate(
+            gssapi(), broker.respond, broker.respond, lambda token: broker.respond(token) + b"more"
+        )
 
 
 class Raises:
@@ -82,7 +90,11 @@ class Raises:
     wrap = unwrap = step
 
 
-@pytest.mark.parametrize("error", [TokenUnavailable("none", "token", "GSSAPI"), CredentialsRefused("no", "token", "GSSAPI")], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [TokenUnavailable("none", "token", "GSSAPI"), CredentialsRefused("no", "token", "GSSAPI")],
+    ids=repr,
+)
 def test_what_the_context_raises_comes_before_any_request(error: Exception) -> None:
     """So a renewal without a ticket leaves its connection as it was."""
     steps = handshake(gssapi(open_context=lambda: Raises(error)), VERSIONS)

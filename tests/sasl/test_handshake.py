@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from exchanges import VERSIONS, authenticate, plain, say
 
-from aioproducer.errors import AuthenticationFailed, BrokerNotTrusted, CredentialsRefused, ProtocolError
+from aioproducer.errors import (
+    AuthenticationFailed,
+    BrokerNotTrusted,
+    CredentialsRefused,
+    ProtocolError,
+)
 from aioproducer.sasl.handshake import MAX_SESSION, handshake
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -21,7 +26,15 @@ def told(**fields: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "seconds"), [(0, 0.0), (3000, 3.0), (-1, 0.0), (-(2**63), 0.0), (2**63 - 1, MAX_SESSION), (86_399_661, 86_399.661)]
+    ("milliseconds", "seconds"),
+    [
+        (0, 0.0),
+        (3000, 3.0),
+        (-1, 0.0),
+        (-(2**63), 0.0),
+        (2**63 - 1, MAX_SESSION),
+        (86_399_661, 86_399.661),
+    ],
 )
 def test_the_lifetime_of_the_session(milliseconds: int, seconds: float) -> None:
     """Row 106: clamped to a year; a negative one is none."""
@@ -31,14 +44,29 @@ def test_the_lifetime_of_the_session(milliseconds: int, seconds: float) -> None:
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_versions_that_the_broker_has(version: int) -> None:
     """SaslHandshake is always 1, SaslAuthenticate the newest that both have."""
-    steps = handshake(plain(), {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, version)})
+    steps = handshake(
+        plain(), {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, version)}
+    )
     asked = say(steps, None)
-    assert (asked.key, asked.version, asked.message.mechanism) == (ApiKey.SASL_HANDSHAKE, 1, "PLAIN")
+    assert (asked.key, asked.version, asked.message.mechanism) == (
+        ApiKey.SASL_HANDSHAKE,
+        1,
+        "PLAIN",
+    )
     asked = say(steps, message("SaslHandshake.response"))
     assert (asked.key, asked.version) == (ApiKey.SASL_AUTHENTICATE, version)
 
 
-@pytest.mark.parametrize("versions", [{}, {17: (0, 0), 36: (0, 2)}, {17: (0, 1)}, {17: (2, 9), 36: (0, 2)}, {17: (0, 1), 36: (3, 4)}])
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {},
+        {17: (0, 0), 36: (0, 2)},
+        {17: (0, 1)},
+        {17: (2, 9), 36: (0, 2)},
+        {17: (0, 1), 36: (3, 4)},
+    ],
+)
 def test_a_broker_that_is_too_old(versions: dict[int, tuple[int, int]]) -> None:
     """Before Kafka 1.0; nothing is sent."""
     with pytest.raises(ProtocolError, match=r"Kafka 1\.0"):
@@ -48,15 +76,21 @@ def test_a_broker_that_is_too_old(versions: dict[int, tuple[int, int]]) -> None:
 
 def test_a_mechanism_that_is_not_enabled() -> None:
     """Row 93: the text has the broker's list."""
-    answer = message("SaslHandshake.response", error_code=33, mechanisms=["GSSAPI", "SCRAM-SHA-512\x1b[31m"])
-    with pytest.raises(CredentialsRefused, match=r"no SASL mechanism PLAIN; it has GSSAPI, SCRAM-SHA-512 \[31m") as caught:
+    answer = message(
+        "SaslHandshake.response", error_code=33, mechanisms=["GSSAPI", "SCRAM-SHA-512\x1b[31m"]
+    )
+    with pytest.raises(
+        CredentialsRefused, match=r"no SASL mechanism PLAIN; it has GSSAPI, SCRAM-SHA-512 \[31m"
+    ) as caught:
         authenticate(plain(), handshake_answer=answer)
     assert (caught.value.code, caught.value.mechanism) == (33, "PLAIN")
 
 
 def test_a_listener_without_sasl() -> None:
     answer = message("SaslHandshake.response", error_code=34)
-    with pytest.raises(CredentialsRefused, match="a listener without SASL: security_protocol=PLAINTEXT or SSL") as caught:
+    with pytest.raises(
+        CredentialsRefused, match="a listener without SASL: security_protocol=PLAINTEXT or SSL"
+    ) as caught:
         authenticate(plain(), handshake_answer=answer)
     assert caught.value.code == 34
 
@@ -67,7 +101,9 @@ def test_credentials_that_are_refused() -> None:
     with pytest.raises(CredentialsRefused) as caught:
         authenticate(plain(), told(error_code=58, error_message=words))
     text = str(caught.value)
-    assert "user 'alice' by PLAIN: SASL_AUTHENTICATION_FAILED (58): Authentication failed  !!!" in text
+    assert (
+        "user 'alice' by PLAIN: SASL_AUTHENTICATION_FAILED (58): Authentication failed  !!!" in text
+    )
     assert text.count("!") == 500 - 23
     assert text.isprintable()
     assert "canary" not in text

@@ -33,7 +33,9 @@ class Server:
     """Answers one exchange in bytes; one of the answers is mutated."""
 
     def __init__(self, mechanism: str, chance: random.Random) -> None:
-        self.scram = ScramServer(mechanism, {"alice": "canary-alice"}) if mechanism in HASHES else None
+        self.scram = (
+            ScramServer(mechanism, {"alice": "canary-alice"}) if mechanism in HASHES else None
+        )
         self.chance = chance
         self.spoilt = chance.randrange(3)
         self.asked = 0
@@ -49,7 +51,12 @@ class Server:
             said = made(asked.message.auth_bytes)
             told = message(name, error_code=58) if said is None else message(name, auth_bytes=said)
         is_spoilt, self.asked = self.asked == self.spoilt, self.asked + 1
-        if is_spoilt and asked.key is ApiKey.SASL_AUTHENTICATE and told.auth_bytes and self.chance.randrange(4):
+        if (
+            is_spoilt
+            and asked.key is ApiKey.SASL_AUTHENTICATE
+            and told.auth_bytes
+            and self.chance.randrange(4)
+        ):
             told.auth_bytes = mutated(told.auth_bytes, self.chance)
             is_spoilt = False
         data = b"".join(codec(name, asked.version).encode(told))
@@ -75,7 +82,9 @@ def played(mechanism: Mechanism, server: Server) -> tuple[str, float]:
         return "ProtocolError", spent
 
 
-def test_mutated_exchanges_end_with_an_error_of_ours_or_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutated_exchanges_end_with_an_error_of_ours_or_a_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nothing is derived out of bounds, and none takes 20 ms of the loop's thread."""
     counts: Counter[int] = Counter()
 
@@ -96,7 +105,13 @@ def test_mutated_exchanges_end_with_an_error_of_ours_or_a_result(monkeypatch: py
         outcomes[outcome] += 1
         slowest = max(slowest, spent)
     gc.enable()
-    assert outcomes.keys() == {"authenticated", "AuthenticationFailed", "BrokerNotTrusted", "CredentialsRefused", "ProtocolError"}
+    assert outcomes.keys() == {
+        "authenticated",
+        "AuthenticationFailed",
+        "BrokerNotTrusted",
+        "CredentialsRefused",
+        "ProtocolError",
+    }
     assert outcomes["BrokerNotTrusted"] > COUNT // 4
     assert slowest < 0.02
     assert all(4096 <= count <= 1_000_000 for count in counts)

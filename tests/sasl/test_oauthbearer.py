@@ -55,11 +55,27 @@ def test_extensions_follow_the_token() -> None:
         (token("canary-\xe9"), "the token has characters that are not ASCII"),
         (token("canary-\x01x=y"), "the token has characters that no bearer token has"),
         (token("canary-a=b"), "the token has characters that no bearer token has"),
-        (token("canary-" + "x" * 523_300), "the token and its extensions have 5233[0-9]{2} bytes; brokers take at most 523264"),
+        (
+            token("canary-" + "x" * 523_300),
+            "the token and its extensions have 5233[0-9]{2} bytes; brokers take at most 523264",
+        ),
         (token("canary-a", ("auth", "b")), "cannot have the name 'auth'"),
-        (token("canary-a", ("a", "b\x01")), "the value of the SASL extension 'a' is no string of printable ASCII"),
+        (
+            token("canary-a", ("a", "b\x01")),
+            "the value of the SASL extension 'a' is no string of printable ASCII",
+        ),
     ],
-    ids=["empty", "newline", "blank", "not ASCII", "control character", "equals sign", "too large", "auth", "extension"],
+    ids=[
+        "empty",
+        "newline",
+        "blank",
+        "not ASCII",
+        "control character",
+        "equals sign",
+        "too large",
+        "auth",
+        "extension",
+    ],
 )
 def test_fault_100_a_token_that_cannot_be_sent(given: Token, text: str) -> None:
     """It is refused before anything is sent, and the error does not quote it."""
@@ -98,17 +114,28 @@ def test_fault_115_the_error_challenge_is_answered_and_the_text_of_58_is_the_err
     with pytest.raises(CredentialsRefused) as caught:
         asked.extend(exchanged([HELLO, challenged, refused], token()))
     text = str(caught.value)
-    assert text.startswith("the broker refuses user 'alice' by OAUTHBEARER: SASL_AUTHENTICATION_FAILED")
+    assert text.startswith(
+        "the broker refuses user 'alice' by OAUTHBEARER: SASL_AUTHENTICATION_FAILED"
+    )
     assert CHALLENGE.decode() in text
-    assert text.endswith("Is the clock right, and are issuer and audience of the token those of the broker?")
-    assert (caught.value.stage, caught.value.mechanism, caught.value.code) == ("sasl", "OAUTHBEARER", 58)
+    assert text.endswith(
+        "Is the clock right, and are issuer and audience of the token those of the broker?"
+    )
+    assert (caught.value.stage, caught.value.mechanism, caught.value.code) == (
+        "sasl",
+        "OAUTHBEARER",
+        58,
+    )
 
 
 @pytest.mark.parametrize(
     ("told", "why"),
     [
         (CHALLENGE, "invalid_token"),
-        (json.dumps({"status": "insufficient_scope\n", "scope": "x"}).encode(), "insufficient_scope$"),
+        (
+            json.dumps({"status": "insufficient_scope\n", "scope": "x"}).encode(),
+            "insufficient_scope$",
+        ),
         (b"not JSON", "it does not say why"),
         (b"[" * 100_000, "it does not say why"),
         (b"\xff", "it does not say why"),
@@ -126,7 +153,9 @@ def test_fault_115_an_error_challenge_is_never_success(told: bytes, why: str) ->
     step = steps.send(message("SaslAuthenticate.response", auth_bytes=told))
     assert isinstance(step, AskBroker)
     assert step.message.auth_bytes == b"\x01"
-    with pytest.raises(CredentialsRefused, match=f"the broker refuses the token of user 'alice': {why}"):
+    with pytest.raises(
+        CredentialsRefused, match=f"the broker refuses the token of user 'alice': {why}"
+    ):
         steps.send(message("SaslAuthenticate.response"))
 
 

@@ -44,10 +44,14 @@ def first_of(mechanism: Scram) -> Any:
 
 def test_the_vector_of_rfc_7677() -> None:
     """SCRAM-SHA-256, section 3; the password is the RFC's."""
-    mechanism = Scram("SCRAM-SHA-256", "user", Secret("user"), Secret("pencil"), lambda: "rOprNGfwEbeRWgbNEkqO")
+    mechanism = Scram(
+        "SCRAM-SHA-256", "user", Secret("user"), Secret("pencil"), lambda: "rOprNGfwEbeRWgbNEkqO"
+    )
     exchange = mechanism.exchange()
     assert say(exchange, None) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    answer = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    answer = (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
     assert say(exchange, answer) == (
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
@@ -57,7 +61,9 @@ def test_the_vector_of_rfc_7677() -> None:
 
 @pytest.mark.parametrize("name", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("user", ["alice", "a,b=c", "=2C,=3D", "ä"])
-@pytest.mark.parametrize("password", ["canary-alice", "canary-p\u00e4\u00a0ss\u2168,=", "canary-\U0001f600"])
+@pytest.mark.parametrize(
+    "password", ["canary-alice", "canary-p\u00e4\u00a0ss\u2168,=", "canary-\U0001f600"]
+)
 def test_a_server_of_the_rfc_agrees(name: str, user: str, password: str) -> None:
     """Names are escaped; passwords that SASLprep would change are taken as they are (SEC-05: Kafka does not prepare them)."""
     server = ScramServer(name, {user: password})
@@ -68,7 +74,11 @@ def test_a_server_of_the_rfc_agrees(name: str, user: str, password: str) -> None
 def test_a_delegation_token_says_so() -> None:
     """KIP-48."""
     server = ScramServer("SCRAM-SHA-512", {"token id": "canary-hmac=="})
-    authenticate(scram("SCRAM-SHA-512", "token id", "canary-hmac==", is_token=True), server.first, server.last)
+    authenticate(
+        scram("SCRAM-SHA-512", "token id", "canary-hmac==", is_token=True),
+        server.first,
+        server.last,
+    )
     assert server.is_token
 
 
@@ -97,16 +107,25 @@ def test_a_delegation_token_says_so() -> None:
         (b'{"status":"invalid_token"}', "breaks the rules"),
         (b"\x01", "breaks the rules"),
         (b"e=other-error", "breaks the rules"),
-        *((b"r=clientserver,s=c2FsdA==,i=%d" % count, "iterations") for count in (1, 4095, 1_000_001, 2**31, 10**40)),
+        *(
+            (b"r=clientserver,s=c2FsdA==,i=%d" % count, "iterations")
+            for count in (1, 4095, 1_000_001, 2**31, 10**40)
+        ),
     ],
 )
-def test_a_first_message_that_breaks_the_rules(answer: bytes, words: str, derived: list[int]) -> None:
+def test_a_first_message_that_breaks_the_rules(
+    answer: bytes, words: str, derived: list[int]
+) -> None:
     """Row 94: refused before anything is derived from the password."""
     exchange = first_of(scram())
     with pytest.raises(BrokerNotTrusted, match=words) as caught:
         say(exchange, answer)
     assert derived == []
-    assert (caught.value.stage, caught.value.mechanism, caught.value.code) == ("sasl", "SCRAM-SHA-256", None)
+    assert (caught.value.stage, caught.value.mechanism, caught.value.code) == (
+        "sasl",
+        "SCRAM-SHA-256",
+        None,
+    )
 
 
 @pytest.mark.parametrize("count", [4096, 1_000_000])
@@ -122,10 +141,16 @@ def test_counts_within_the_bounds(count: int, derived: list[int]) -> None:
         (b"v=AAA", BrokerNotTrusted, "not base64"),
         (b"", BrokerNotTrusted, "breaks the rules"),
         (b"\x01", BrokerNotTrusted, "breaks the rules"),
-        (b"e=invalid-proof", CredentialsRefused, "refuses user 'alice' by SCRAM-SHA-256: invalid-proof"),
+        (
+            b"e=invalid-proof",
+            CredentialsRefused,
+            "refuses user 'alice' by SCRAM-SHA-256: invalid-proof",
+        ),
     ],
 )
-def test_a_last_message_that_proves_nothing(answer: bytes, error: type[Exception], words: str, derived: list[int]) -> None:
+def test_a_last_message_that_proves_nothing(
+    answer: bytes, error: type[Exception], words: str, derived: list[int]
+) -> None:
     """Row 94: an end without the server's signature is no success."""
     exchange = first_of(scram())
     say(exchange, FIRST)
@@ -186,7 +211,8 @@ MESSAGES: st.SearchStrategy[bytes] = st.one_of(
     st.builds(
         lambda nonce, salt, count, more: b"r=%b,s=%b,i=%d%b" % (nonce, salt, count, more),
         st.sampled_from([b"client", b"clientserver", b"other"]),
-        st.binary(max_size=12).map(base64.b64encode) | st.sampled_from([b"", b"=", b"QQ=", b"QR=="]),
+        st.binary(max_size=12).map(base64.b64encode)
+        | st.sampled_from([b"", b"=", b"QQ=", b"QR=="]),
         st.integers(-5, 2**40) | st.sampled_from([4095, 4096, 1_000_000, 1_000_001]),
         st.sampled_from([b"", b",m=x", b",x=y", b",r=z", b",", b",x"]),
     ),
@@ -194,7 +220,11 @@ MESSAGES: st.SearchStrategy[bytes] = st.one_of(
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(first=MESSAGES, last=st.binary(max_size=100) | st.binary(max_size=64).map(lambda data: b"v=" + base64.b64encode(data)))
+@given(
+    first=MESSAGES,
+    last=st.binary(max_size=100)
+    | st.binary(max_size=64).map(lambda data: b"v=" + base64.b64encode(data)),
+)
 def test_whatever_the_broker_says(first: bytes, last: bytes) -> None:
     """Only errors of this package, and nothing is derived out of bounds."""
     counts: list[int] = []

@@ -86,8 +86,15 @@ def test_options_of_the_refresh() -> None:
     assert RefreshPolicy(0.9, 0.0, 0, 30).refresh_after(100, 0.5) == pytest.approx(70)
 
 
-@given(life=st.floats(1.5, 1e6), later=st.floats(0, 1), chance=st.floats(0, NEARLY_ONE), other=st.floats(0, NEARLY_ONE))
-def test_a_token_is_refreshed_before_a_session_that_ends_with_it_is_renewed(life: float, later: float, chance: float, other: float) -> None:
+@given(
+    life=st.floats(1.5, 1e6),
+    later=st.floats(0, 1),
+    chance=st.floats(0, NEARLY_ONE),
+    other=st.floats(0, NEARLY_ONE),
+)
+def test_a_token_is_refreshed_before_a_session_that_ends_with_it_is_renewed(
+    life: float, later: float, chance: float, other: float
+) -> None:
     """Sarama's PR 3646: a session that is renewed by a token that is nearly over lasts for minutes."""
     began_at = later * life
     renew_at = Session(began_at, began_at, life - began_at).renew_at(other)

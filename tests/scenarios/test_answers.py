@@ -31,7 +31,9 @@ async def failure_of(producer: Producer[Any, Any]) -> DeliveryError:
 async def test_a_leader_that_the_answer_names_gets_the_records_at_once() -> None:
     """Row 23 (KIP-951): the Sender sends the records to the named leader, without a Metadata request and without a backoff."""
     async with running(brokers=2, retry_backoff_ms=1000) as (cluster, producer):
-        await asyncio.gather(*[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)])
+        await asyncio.gather(
+            *[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)]
+        )
         asked, began = len(cluster.requests("Metadata")), now()
         for moved in (1, 2, 1, 2):
             cluster.move_leader("orders", 0, moved)
@@ -45,7 +47,10 @@ async def test_a_leader_that_the_answer_names_gets_the_records_at_once() -> None
 @jumping
 async def test_without_a_named_leader_metadata_is_asked_for() -> None:
     """Brokers before Produce 10 name no leader (LDR-03): the producer refreshes metadata once and waits one backoff."""
-    async with running(brokers=2, versions={"Produce": (3, 9)}, partitions=1) as (cluster, producer):
+    async with running(brokers=2, versions={"Produce": (3, 9)}, partitions=1) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", b"0")
         asked = len(cluster.requests("Metadata"))
         cluster.move_leader("orders", 0, 3 - (cluster.leader("orders", 0) or 0))
@@ -72,7 +77,9 @@ async def test_a_named_leader_that_is_no_news_is_no_help() -> None:
             cluster.rewrite("Produce", stale, times=1)
             await producer.send_and_wait("orders", b"1")
             assert 0.8 <= now() - began <= 1.3
-            await cluster.seen("Metadata", asked + 1)  # the refresh has its own pause, with its own jitter
+            await cluster.seen(
+                "Metadata", asked + 1
+            )  # the refresh has its own pause, with its own jitter
             assert now() - began <= 1.3
 
 
@@ -83,7 +90,9 @@ async def test_a_throttling_broker_is_left_alone_for_so_long() -> None:
         cluster.create_topic("orders", partitions=2)
         leaders = {partition: cluster.leader("orders", partition) for partition in (0, 1)}
         async with running(cluster, request_timeout_ms=1000) as (_, producer):
-            await asyncio.gather(*[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)])
+            await asyncio.gather(
+                *[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)]
+            )
             cluster.throttle("Produce", 2.0, times=1, broker=leaders[0])
             await producer.send_and_wait("orders", b"1", partition=0)
             began = now()
@@ -190,21 +199,35 @@ async def test_an_answer_that_lacks_a_partition_costs_that_one_an_attempt() -> N
 
         def omit(answer: Any) -> None:
             for topic in answer.topics:
-                topic.partitions = [partition for partition in topic.partitions if partition.index != 1]
+                topic.partitions = [
+                    partition for partition in topic.partitions if partition.index != 1
+                ]
 
         cluster.rewrite("Produce", omit, times=1)
-        done, left_out = [await producer.send("orders", b"%d" % partition, partition=partition) for partition in (0, 1)]
+        done, left_out = [
+            await producer.send("orders", b"%d" % partition, partition=partition)
+            for partition in (0, 1)
+        ]
         await done
         assert not left_out.done()
         assert (await left_out).offset == 0, "it was sent twice, and is there once"
         assert len({request.connection for request in cluster.requests("Produce")}) == 1
 
 
-@pytest.mark.parametrize(("records", "errors", "is_taken"), [(1_500, 1_500, True), (1, 900, True), (1, 1_010, False), (10, 200_000, False)])
+@pytest.mark.parametrize(
+    ("records", "errors", "is_taken"),
+    [(1_500, 1_500, True), (1, 900, True), (1, 1_010, False), (10, 200_000, False)],
+)
 @jumping
-async def test_errors_of_more_records_than_were_sent(records: int, errors: int, is_taken: bool) -> None:
+async def test_errors_of_more_records_than_were_sent(
+    records: int, errors: int, is_taken: bool
+) -> None:
     """A broker may refuse each record of a batch. An answer with many more errors is not decoded: that would hold the loop for 0.1 s."""
-    error = message("Produce.response.topics.partitions.record_errors", batch_index=0, batch_index_error_message="bad")
+    error = message(
+        "Produce.response.topics.partitions.record_errors",
+        batch_index=0,
+        batch_index_error_message="bad",
+    )
 
     def crowd(answer: Any) -> None:
         answer.topics[0].partitions[0].record_errors = [error] * errors
@@ -214,17 +237,27 @@ async def test_errors_of_more_records_than_were_sent(records: int, errors: int, 
         answered = len(cluster.requests("Produce"))
         cluster.fail("Produce", "INVALID_RECORD", message="bad")
         cluster.rewrite("Produce", crowd, times=1)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(records)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=0) for number in range(records)
+        ]
         outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
         # The record that the answer names fails, or all records are sent again over another connection.
         assert isinstance(outcomes[0], DeliveryError) is is_taken
         assert not any(isinstance(outcome, BaseException) for outcome in outcomes[1:])
-        before, after = (request.connection for request in (cluster.requests("Produce")[answered - 1], cluster.requests("Produce")[-1]))
+        before, after = (
+            request.connection
+            for request in (
+                cluster.requests("Produce")[answered - 1],
+                cluster.requests("Produce")[-1],
+            )
+        )
         assert (before == after) is is_taken
 
 
 @jumping
-async def test_an_answer_for_what_nobody_sent_is_passed_over_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_answer_for_what_nobody_sent_is_passed_over_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Row 51: the answer has a partition and a topic that were not in the request, and one partition twice.
 
     The producer takes the first entry.
@@ -247,7 +280,9 @@ async def test_an_answer_for_what_nobody_sent_is_passed_over_and_logged(caplog: 
         assert (await producer.send_and_wait("orders", b"v", partition=0)).offset == 1
 
 
-@pytest.mark.parametrize("error", [None, "MESSAGE_TOO_LARGE", "NOT_ENOUGH_REPLICAS", "POLICY_VIOLATION"])
+@pytest.mark.parametrize(
+    "error", [None, "MESSAGE_TOO_LARGE", "NOT_ENOUGH_REPLICAS", "POLICY_VIOLATION"]
+)
 @jumping
 async def test_the_late_answer_of_an_expired_batch_is_dropped(error: str | None) -> None:
     """DLV-03, DLV-04: a late success, MESSAGE_TOO_LARGE, retriable or final error does not change the failure of the batch.
@@ -262,19 +297,30 @@ async def test_the_late_answer_of_an_expired_batch_is_dropped(error: str | None)
         if error is not None:
             cluster.fail("Produce", error)
         began, ended = now(), []
-        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(3)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=0) for number in range(3)
+        ]
         for delivery in deliveries:
             delivery.add_done_callback(lambda _delivery: ended.append(now() - began))
         failures = await asyncio.gather(*deliveries, return_exceptions=True)
-        assert all(isinstance(failure, DeliveryError) and failure.persisted is Persisted.MAYBE for failure in failures)
-        assert "within delivery_timeout_ms=1000: it was in flight (NOT_ENOUGH_REPLICAS" in str(failures[0])
+        assert all(
+            isinstance(failure, DeliveryError) and failure.persisted is Persisted.MAYBE
+            for failure in failures
+        )
+        assert "within delivery_timeout_ms=1000: it was in flight (NOT_ENOUGH_REPLICAS" in str(
+            failures[0]
+        )
         assert ended == pytest.approx([1, 1, 1], abs=0.01)
-        assert producer.buffer_available < producer.config.buffer_memory, "they are still on their way"
+        assert producer.buffer_available < producer.config.buffer_memory, (
+            "they are still on their way"
+        )
         await asyncio.sleep(3)
         assert producer.buffer_available == producer.config.buffer_memory
         assert len(cluster.requests("Produce")) == 3
         assert len(ended) == 3
-        assert (await producer.send_and_wait("orders", b"next", partition=0)).offset == (4 if error is None else 1)
+        assert (await producer.send_and_wait("orders", b"next", partition=0)).offset == (
+            4 if error is None else 1
+        )
 
 
 @jumping
@@ -285,19 +331,30 @@ async def test_records_expire_wherever_they_are_and_their_callbacks_may_send_aga
         cluster.move_leader("orders", 0, 1)
         cluster.move_leader("orders", 1, 2)
         cluster.move_leader("orders", 2, None)
-        async with running(cluster, delivery_timeout_ms=2000, request_timeout_ms=1000, linger_ms=1000) as (_, producer):
+        async with running(
+            cluster, delivery_timeout_ms=2000, request_timeout_ms=1000, linger_ms=1000
+        ) as (_, producer):
             await producer.send_and_wait("orders", b"first", partition=0)
             await cluster.brokers[2].stop()
             again: list[asyncio.Task[Any]] = []
             began = now()
-            deliveries = [await producer.send("orders", b"lost", partition=partition) for partition in (1, 2)]
+            deliveries = [
+                await producer.send("orders", b"lost", partition=partition) for partition in (1, 2)
+            ]
             for delivery in deliveries:
                 delivery.add_done_callback(
-                    lambda _delivery: again.append(asyncio.ensure_future(producer.send_and_wait("orders", b"again", partition=0)))
+                    lambda _delivery: again.append(
+                        asyncio.ensure_future(
+                            producer.send_and_wait("orders", b"again", partition=0)
+                        )
+                    )
                 )
             failures = await asyncio.gather(*deliveries, return_exceptions=True)
             assert now() - began == pytest.approx(2, abs=0.01)
-            assert all(isinstance(failure, DeliveryError) and failure.persisted is Persisted.NO for failure in failures)
+            assert all(
+                isinstance(failure, DeliveryError) and failure.persisted is Persisted.NO
+                for failure in failures
+            )
             assert "no leader is known" in str(failures[1])
             assert sorted(metadata.offset for metadata in await asyncio.gather(*again)) == [1, 2]
             await cluster.brokers[2].start()

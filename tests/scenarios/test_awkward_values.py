@@ -84,7 +84,9 @@ RESULTS: dict[str, Callable[[], Any]] = {
 async def all_but_the_bad_one(producer: Any) -> BaseException:
     """Send three records at once, the second one "bad", and another one later. Returns the error of the bad one; the others are sent."""
     told: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(repr(context.get("exception"))))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: told.append(repr(context.get("exception")))
+    )
     sends = [producer.send_and_wait("orders", value) for value in (b"1", b"bad", b"2")]
     _, error, _ = await asyncio.gather(*sends, return_exceptions=True)
     await producer.send_and_wait("orders", b"3")
@@ -96,7 +98,9 @@ async def all_but_the_bad_one(producer: Any) -> BaseException:
 @on_both
 @pytest.mark.parametrize("result", RESULTS)
 @jumping
-async def test_what_an_encoder_gave_and_cannot_be_read_fails_its_record(build: Any, result: str) -> None:
+async def test_what_an_encoder_gave_and_cannot_be_read_fails_its_record(
+    build: Any, result: str
+) -> None:
     """It failed the producer for good where the record had waited for the encoder."""
     async with running_on(build, value_serializer=Gives(RESULTS[result]())) as (cluster, producer):
         error = await all_but_the_bad_one(producer)
@@ -117,20 +121,27 @@ async def test_a_buffer_that_was_released_is_named(build: Any, way: str) -> None
         async with producer_on(build)(**cluster.client_options, **options) as producer:
             await producer.partitions_for("orders")
             for partition in (None, 0):
-                with pytest.raises(SerializationError, match=rf"^{'key' if way == 'key' else 'value'} for 'orders' is a memoryview"):
+                with pytest.raises(
+                    SerializationError,
+                    match=rf"^{'key' if way == 'key' else 'value'} for 'orders' is a memoryview",
+                ):
                     producer.send_nowait("orders", partition=partition, **given)
 
 
 @on_both
 @jumping
-async def test_a_buffer_that_is_released_while_its_record_waits_fails_the_record(build: Any) -> None:
+async def test_a_buffer_that_is_released_while_its_record_waits_fails_the_record(
+    build: Any,
+) -> None:
     """The key is read when the encoder of the values is prepared."""
     async with running_on(build, value_serializer=Gives(b"")) as (cluster, producer):
         with memoryview(b"key") as key:
             waiting = asyncio.ensure_future(producer.send_and_wait("orders", b"1", key))
             other = asyncio.ensure_future(producer.send_and_wait("orders", b"2"))
             await asyncio.sleep(0)
-        with pytest.raises(SerializationError, match="key for 'orders' is a memoryview that cannot be read"):
+        with pytest.raises(
+            SerializationError, match="key for 'orders' is a memoryview that cannot be read"
+        ):
             await waiting
         await other
     assert cluster.values("orders") == [b"2"]
@@ -155,12 +166,22 @@ async def test_a_partition_that_cannot_be_read_fails_its_record(build: Any) -> N
     [
         ("partition", NoIndex(), "^partition=NoIndex for 'orders': it is a number"),
         ("timestamp_ms", NoIndex(), "^timestamp_ms=NoIndex for 'orders': it is whole milliseconds"),
-        ("timestamp_ms", datetime(2026, 1, 1, tzinfo=NoOffset()), "its time zone raised CancelledError"),
-        ("headers", NoItems([("h", b"v")]), "headers for 'orders' raised CancelledError when they were read"),
+        (
+            "timestamp_ms",
+            datetime(2026, 1, 1, tzinfo=NoOffset()),
+            "its time zone raised CancelledError",
+        ),
+        (
+            "headers",
+            NoItems([("h", b"v")]),
+            "headers for 'orders' raised CancelledError when they were read",
+        ),
     ],
 )
 @jumping
-async def test_an_argument_that_raises_cancelled_error_is_refused(build: Any, argument: str, value: Any, words: str) -> None:
+async def test_an_argument_that_raises_cancelled_error_is_refused(
+    build: Any, argument: str, value: Any, words: str
+) -> None:
     """CancelledError came out of `send`, and cancelled the task."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
@@ -177,7 +198,9 @@ async def test_an_argument_that_raises_cancelled_error_is_refused(build: Any, ar
 
 @on_both
 @jumping
-async def test_headers_of_an_interceptor_that_cannot_be_read_reach_no_record(build: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_headers_of_an_interceptor_that_cannot_be_read_reach_no_record(
+    build: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """As an exception that it raises."""
 
     class Interceptor:

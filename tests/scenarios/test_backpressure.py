@@ -33,7 +33,9 @@ async def fill(producer: Producer[Any, Any]) -> list[asyncio.Task[Any]]:
     """Send until one send has to wait for memory. Returns the task of that send."""
     sent = 0
     while True:
-        task = asyncio.create_task(producer.send("orders", b"fill-%d" % sent + b"." * 700, partition=0))
+        task = asyncio.create_task(
+            producer.send("orders", b"fill-%d" % sent + b"." * 700, partition=0)
+        )
         await turns(20)
         if not task.done():
             return [task]
@@ -67,7 +69,9 @@ async def test_fifty_tasks_against_a_stalled_broker_all_arrive_once_and_in_order
 @pytest.mark.parametrize("linger_ms", ["auto", 0, 50])
 @on_both
 @jumping
-async def test_a_backlog_that_has_used_up_the_memory_is_not_cut_into_small_batches(build: Any, linger_ms: Any) -> None:
+async def test_a_backlog_that_has_used_up_the_memory_is_not_cut_into_small_batches(
+    build: Any, linger_ms: Any
+) -> None:
     """The broker is slower than the task that sends, so memory comes back in small amounts.
 
     The producer must append to batches with bytes left and must not open new ones.
@@ -75,20 +79,28 @@ async def test_a_backlog_that_has_used_up_the_memory_is_not_cut_into_small_batch
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=12)
         cluster.brokers[1].latency, cluster.brokers[1].bandwidth = 0.001, 1_000_000
-        options: dict[str, Any] = {"buffer_memory": 300_000, "batch_size": 8192, "linger_ms": linger_ms}
+        options: dict[str, Any] = {
+            "buffer_memory": 300_000,
+            "batch_size": 8192,
+            "linger_ms": linger_ms,
+        }
         async with producer_on(build)(**cluster.client_options, **options) as producer:
             for number in range(20_000):
                 await producer.send("orders", b"%0100d" % number, b"%d" % number)
             await producer.flush()
         logs = [cluster.log("orders", partition) for partition in range(12)]
         assert sum(log.end_offset for log in logs) == 20_000
-        assert sum(len(log.batches()) for log in logs) < 3.25 * 20_000 * 110 / 8192, "of a few records each"
+        assert sum(len(log.batches()) for log in logs) < 3.25 * 20_000 * 110 / 8192, (
+            "of a few records each"
+        )
 
 
 @pytest.mark.parametrize("memory", [28_000, 30_000, 32_000])
 @on_both
 @jumping
-async def test_a_batch_that_finds_no_memory_to_grow_stays_open_behind_others(build: Any, memory: int) -> None:
+async def test_a_batch_that_finds_no_memory_to_grow_stays_open_behind_others(
+    build: Any, memory: int
+) -> None:
     """The send that waits for memory, and those after it, are appended to that batch until it is full: 15 records.
 
     Closed, it would not be sent sooner, and a small batch would follow it. (Here no batch grows beyond `batch_size`.)
@@ -116,7 +128,9 @@ async def test_a_batch_that_finds_no_memory_to_grow_stays_open_behind_others(bui
 
 
 @pytest.mark.parametrize("linger_ms", ["auto", 0, 5])
-@pytest.mark.parametrize(("partitions", "is_keyed", "most_seconds"), [(6, True, 0.11), (6, False, 0.11), (1, True, 0.2)])
+@pytest.mark.parametrize(
+    ("partitions", "is_keyed", "most_seconds"), [(6, True, 0.11), (6, False, 0.11), (1, True, 0.2)]
+)
 @on_both
 @jumping
 async def test_a_backlog_for_a_distant_broker_leaves_in_large_batches(
@@ -130,11 +144,15 @@ async def test_a_backlog_for_a_distant_broker_leaves_in_large_batches(
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=partitions)
         cluster.brokers[1].latency = 0.02
-        async with producer_on(build)(**cluster.client_options, linger_ms=linger_ms, buffer_memory=4 << 20) as producer:
+        async with producer_on(build)(
+            **cluster.client_options, linger_ms=linger_ms, buffer_memory=4 << 20
+        ) as producer:
             await producer.partitions_for("orders")
             before = asyncio.get_running_loop().time()
             for number in range(count):
-                await producer.send("orders", b"%0100d" % number, b"%d" % number if is_keyed else None)
+                await producer.send(
+                    "orders", b"%0100d" % number, b"%d" % number if is_keyed else None
+                )
             await producer.flush()
             seconds = asyncio.get_running_loop().time() - before
         logs = [cluster.log("orders", number) for number in range(partitions)]
@@ -143,17 +161,28 @@ async def test_a_backlog_for_a_distant_broker_leaves_in_large_batches(
         assert sum(len(log.batches()) for log in logs) < 80
 
 
-@pytest.mark.parametrize(("partitions", "memory", "most"), [(400, 32 << 20, 4_000), (3000, 32 << 20, 8_000), (3000, 8 << 20, 12_000)])
+@pytest.mark.parametrize(
+    ("partitions", "memory", "most"),
+    [(400, 32 << 20, 4_000), (3000, 32 << 20, 8_000), (3000, 8 << 20, 12_000)],
+)
 @on_both
 @jumping
-async def test_a_burst_to_many_partitions_fills_their_batches(build: Any, partitions: int, memory: int, most: int) -> None:
+async def test_a_burst_to_many_partitions_fills_their_batches(
+    build: Any, partitions: int, memory: int, most: int
+) -> None:
     """The batches of a burst linger and fill; sent every few iterations of the loop, each would carry a record or two.
 
     When the burst is over, the Sender sends the partial batches soon. Where memory is short, no batch takes all its bytes at once, as a
     few such batches would leave no memory for the others.
     """
-    async with running_on(build, partitions=partitions, buffer_memory=memory, linger_ms=5) as (cluster, producer):
-        sent = [await producer.send("orders", b"%0100d" % number, b"%d" % number) for number in range(40_000)]
+    async with running_on(build, partitions=partitions, buffer_memory=memory, linger_ms=5) as (
+        cluster,
+        producer,
+    ):
+        sent = [
+            await producer.send("orders", b"%0100d" % number, b"%d" % number)
+            for number in range(40_000)
+        ]
         before = asyncio.get_running_loop().time()
         await asyncio.gather(*sent)
         assert asyncio.get_running_loop().time() - before < 0.1
@@ -169,7 +198,10 @@ async def test_batches_open_with_what_the_last_ones_took_while_memory_is_short(b
 
     To grow from the smallest size to three records each time would cost as much as the records.
     """
-    async with running_on(build, partitions=1000, buffer_memory=4 << 20, linger_ms=5) as (cluster, producer):
+    async with running_on(build, partitions=1000, buffer_memory=4 << 20, linger_ms=5) as (
+        cluster,
+        producer,
+    ):
         room = producer._engine.parts.appender.room
         grown, grow = 0, room.grow
 
@@ -180,10 +212,20 @@ async def test_batches_open_with_what_the_last_ones_took_while_memory_is_short(b
 
         room.grow = count
         for burst in range(3):
-            batches = sum(len(cluster.log("orders", partition).batches()) for partition in range(1000))
+            batches = sum(
+                len(cluster.log("orders", partition).batches()) for partition in range(1000)
+            )
             grown = 0
-            await asyncio.gather(*[await producer.send("orders", bytes(700), b"%d" % number) for number in range(burst, 8000)])
-        batches = sum(len(cluster.log("orders", partition).batches()) for partition in range(1000)) - batches
+            await asyncio.gather(
+                *[
+                    await producer.send("orders", bytes(700), b"%d" % number)
+                    for number in range(burst, 8000)
+                ]
+            )
+        batches = (
+            sum(len(cluster.log("orders", partition).batches()) for partition in range(1000))
+            - batches
+        )
     assert grown < batches
 
 
@@ -200,13 +242,19 @@ async def test_a_backlog_of_thousands_of_partitions_goes_in_several_requests() -
             for partition in range(3000):
                 await producer.send("orders", b"v", partition=partition)
             await asyncio.sleep(2)
-        sent = [len(topic.partitions) for request in cluster.requests("Produce") for topic in request.message.topics]
+        sent = [
+            len(topic.partitions)
+            for request in cluster.requests("Produce")
+            for topic in request.message.topics
+        ]
         assert sum(sent) == 3000
         assert 500 < max(sent) <= 1024
 
 
 @jumping
-async def test_who_waits_for_memory_does_not_keep_the_loop_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_waits_for_memory_does_not_keep_the_loop_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """While a broker stalls, the producer tries a pending send when memory comes back, not once in every iteration of the loop."""
     async with running(**SMALL) as (cluster, producer):
         hang = cluster.hang("Produce")
@@ -241,7 +289,10 @@ async def test_waiting_sends_are_served_in_call_order_whatever_their_size() -> N
             await producer.send("orders", b"." * size, partition=number % 2)
             served.append(number)
 
-        tasks = [asyncio.create_task(send(number, size)) for number, size in enumerate((900, 1, 500, 1, 1, 900, 3))]
+        tasks = [
+            asyncio.create_task(send(number, size))
+            for number, size in enumerate((900, 1, 500, 1, 1, 900, 3))
+        ]
         await turns(3)
         assert served == []
         hang.release()
@@ -258,7 +309,10 @@ async def test_a_send_cancelled_while_it_waits_for_memory_leaves_no_trace(who: i
         hang = cluster.hang("Produce")
         first = await fill(producer)
         first[0].cancel()
-        tasks = [asyncio.create_task(producer.send("orders", b"waiting-%d" % number, partition=0)) for number in range(3)]
+        tasks = [
+            asyncio.create_task(producer.send("orders", b"waiting-%d" % number, partition=0))
+            for number in range(3)
+        ]
         await turns(2)
         tasks[who].cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -267,7 +321,9 @@ async def test_a_send_cancelled_while_it_waits_for_memory_leaves_no_trace(who: i
         kept = [number for number in range(3) if number != who]
         await asyncio.gather(*[await tasks[number] for number in kept])
         values = cluster.values("orders", 0)
-        assert [value for value in values if value.startswith(b"waiting")] == [b"waiting-%d" % number for number in kept]
+        assert [value for value in values if value.startswith(b"waiting")] == [
+            b"waiting-%d" % number for number in kept
+        ]
 
 
 @jumping
@@ -286,7 +342,9 @@ async def test_cancelling_the_only_waiter_opens_the_way_again() -> None:
 
 
 @jumping
-async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued_or_is_not() -> None:
+async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued_or_is_not() -> (
+    None
+):
     """At any moment of the cancellation, CancelledError means that the record is not logged; a delivery means that it is logged once."""
     outcomes = set()
     for delay in range(14):
@@ -315,7 +373,9 @@ async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued
 
 @pytest.mark.parametrize("headers", [(), [("h", b"v")]])
 @jumping
-async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: list[tuple[str, bytes]]) -> None:
+async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(
+    headers: list[tuple[str, bytes]],
+) -> None:
     """Each batch has bytes left, so that no send allocates memory.
 
     The event loop must iterate all the same, and the records' times go on with it.
@@ -348,7 +408,9 @@ async def test_a_tight_loop_over_many_partitions_lets_the_loop_go_on(headers: li
     ids=["full-batches", "one-partition", "large-values"],
 )
 @jumping
-async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any, crowd: int, value: bytes, partitions: int) -> None:
+async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(
+    build: Any, crowd: int, value: bytes, partitions: int
+) -> None:
     """No send of the crowd waits, however many records one iteration of the loop takes in.
 
     A pending send would cost ten times as much, and every send behind it would have to wait, too.
@@ -370,7 +432,9 @@ async def test_a_crowd_that_sends_once_each_does_not_wait_for_a_turn(build: Any,
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=partitions)
         # No batch grows beyond `batch_size`: each large record takes memory of its own, so the sends use up the bytes of a slice.
-        async with producer_on(build)(**cluster.client_options, batch_size=560, batch_max_size=560) as producer:
+        async with producer_on(build)(
+            **cluster.client_options, batch_size=560, batch_max_size=560
+        ) as producer:
             await producer.send_and_wait("orders", b"first")
             counting = asyncio.create_task(count())
             await asyncio.gather(*(one(producer, number) for number in range(crowd)))
@@ -437,7 +501,10 @@ async def test_a_record_that_buffer_memory_cannot_hold_is_refused_at_once() -> N
 @jumping
 async def test_memory_smaller_than_a_batchs_first_step_still_sends() -> None:
     """buffer_memory is just above batch_size: a record that fits is sent. Its send never waits for a first step that memory cannot hold."""
-    async with running(buffer_memory=2500, batch_size=2000, max_block_ms=100) as (cluster, producer):
+    async with running(buffer_memory=2500, batch_size=2000, max_block_ms=100) as (
+        cluster,
+        producer,
+    ):
         for key in (None, b"a", b"b", b"c"):
             await producer.send("orders", b"." * 41, key=key)
             await producer.send("orders", b"." * 41, partition=1)
@@ -447,7 +514,9 @@ async def test_memory_smaller_than_a_batchs_first_step_still_sends() -> None:
 
 @on_both
 @jumping
-async def test_a_batch_takes_by_need_where_that_costs_nothing_or_memory_is_not_plenty(build: Any) -> None:
+async def test_a_batch_takes_by_need_where_that_costs_nothing_or_memory_is_not_plenty(
+    build: Any,
+) -> None:
     """In the compiled build a batch grows by a copy.
 
     While half of the memory is free, a batch allocates its full size at once; beyond that it allocates 4 KiB and what it holds.
@@ -455,7 +524,12 @@ async def test_a_batch_takes_by_need_where_that_costs_nothing_or_memory_is_not_p
     step, whole = 4096 + BATCH_OVERHEAD, 16_384 - OVERHEAD + BATCH_OVERHEAD
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=8)
-        producer = producer_on(build)(**cluster.client_options, linger_ms=60_000, delivery_timeout_ms=300_000, buffer_memory=4 * whole)
+        producer = producer_on(build)(
+            **cluster.client_options,
+            linger_ms=60_000,
+            delivery_timeout_ms=300_000,
+            buffer_memory=4 * whole,
+        )
         async with producer:
             await producer.partitions_for("orders")
             taken = []
@@ -474,7 +548,9 @@ async def test_the_fast_path_is_closed_while_a_send_waits_that_was_notified() ->
         engine = producer._engine
         queue = engine.parts.partition_queues.routings["orders"].queues[0]
         pending = PendingSend("orders", value=b"v", partition=0, size=20)
-        engine.parts.admission.pending.join(engine.pool.full_partitions.of(queue), pending, FOR_FULL_PARTITION)
+        engine.parts.admission.pending.join(
+            engine.pool.full_partitions.of(queue), pending, FOR_FULL_PARTITION
+        )
         assert engine._fast_path.fast
         engine.parts.admission.notify(queue)
         assert not engine._fast_path.fast
@@ -483,7 +559,9 @@ async def test_the_fast_path_is_closed_while_a_send_waits_that_was_notified() ->
         assert engine._fast_path.fast
 
 
-async def queued_for_memory(producer: Producer[Any, Any], queued: list[object]) -> asyncio.Task[None]:
+async def queued_for_memory(
+    producer: Producer[Any, Any], queued: list[object]
+) -> asyncio.Task[None]:
     """Return a task that sends 3,000 bytes after 3,000 bytes to partition 2, and waits for memory. `queued` grows with each record."""
 
     async def send() -> None:
@@ -502,7 +580,9 @@ SHORT: dict[str, Any] = {"buffer_memory": 40_000, "batch_max_size": 16_384}
 @jumping
 async def test_a_flush_that_times_out_gives_memory_to_the_sends_that_wait() -> None:
     """It closes open batches, which give back the bytes that they do not need. No answer has to come first."""
-    async with running(partitions=4, **SHORT, max_in_flight_requests_per_connection=1, linger_ms=0) as (cluster, producer):
+    async with running(
+        partitions=4, **SHORT, max_in_flight_requests_per_connection=1, linger_ms=0
+    ) as (cluster, producer):
         for partition in range(4):
             await producer.send_and_wait("orders", b"first", partition=partition)
         cluster.brokers[1].latency = 10
@@ -558,7 +638,10 @@ async def test_a_flush_counts_the_records_that_waited_for_memory() -> None:
     """Their batches open, and most of them end, before the flush sends what is left."""
     async with running(buffer_memory=40_000) as (_, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
-        tasks = [asyncio.create_task(producer.send("orders", b"." * 12_000, partition=0)) for _ in range(20)]
+        tasks = [
+            asyncio.create_task(producer.send("orders", b"." * 12_000, partition=0))
+            for _ in range(20)
+        ]
         await turns(1)
         assert await producer.flush() == (20, 0, 0)
         await asyncio.gather(*tasks)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 VALUE = b"v" * 100
 GO = 0.001  # seconds that a loop of sends takes before the producer lets the event loop iterate
-FIRST = 17  # records before the producer reads the clock, where the burst before took less than that
+FIRST = (
+    17  # records before the producer reads the clock, where the burst before took less than that
+)
 
 
 def compute(seconds: float) -> None:
@@ -34,10 +36,14 @@ def compute(seconds: float) -> None:
 
 async def warm_up(producer: Producer[Any, Any]) -> None:
     """Connect, and acknowledge each partition's first batch, which goes alone."""
-    await asyncio.gather(*[await producer.send("orders", VALUE, b"%d" % number) for number in range(100)])
+    await asyncio.gather(
+        *[await producer.send("orders", VALUE, b"%d" % number) for number in range(100)]
+    )
 
 
-async def send(producer: Producer[Any, Any], records: int, seconds: float, value: bytes = VALUE) -> list[float]:
+async def send(
+    producer: Producer[Any, Any], records: int, seconds: float, value: bytes = VALUE
+) -> list[float]:
     """Compute and send, in a loop. Returns the seconds from before each `send` to its acknowledgement."""
     loop, waited = asyncio.get_running_loop(), []
     for number in range(records):
@@ -51,7 +57,9 @@ async def send(producer: Producer[Any, Any], records: int, seconds: float, value
     return waited
 
 
-@pytest.mark.parametrize("seconds", [0.000_004, 0.000_02, 0.000_2, 0.002], ids=["4us", "20us", "200us", "2ms"])
+@pytest.mark.parametrize(
+    "seconds", [0.000_004, 0.000_02, 0.000_2, 0.002], ids=["4us", "20us", "200us", "2ms"]
+)
 @on_both
 @jumping
 async def test_a_record_waits_for_one_go_at_most(build: Any, seconds: float) -> None:
@@ -126,7 +134,9 @@ async def test_a_record_leaves_at_the_end_of_its_turn_beside_a_loop_of_sends(bui
 @pytest.mark.parametrize("seconds", [0.000_005, 0.000_02], ids=["5us", "20us"])
 @on_both
 @jumping
-async def test_a_record_waits_for_one_round_beside_a_loop_to_hundreds_of_partitions(build: Any, seconds: float) -> None:
+async def test_a_record_waits_for_one_round_beside_a_loop_to_hundreds_of_partitions(
+    build: Any, seconds: float
+) -> None:
     """For 0.25 s, and until the loop's partial batches have left.
 
     A drain has slots for part of them. It was the only one in 0.25 s, so that the record waited for several such times, up to 1.7 s.
@@ -197,7 +207,9 @@ async def test_a_batch_that_has_lingered_leaves_beside_a_loop_that_computes(
 @pytest.mark.parametrize("linger_ms", [5, "auto"])
 @on_both
 @jumping
-async def test_the_records_of_a_loop_that_computes_wait_little_longer_than_their_linger(build: Any, linger_ms: Any, seconds: float) -> None:
+async def test_the_records_of_a_loop_that_computes_wait_little_longer_than_their_linger(
+    build: Any, linger_ms: Any, seconds: float
+) -> None:
     """They wait for `linger_ms`, and then for the next drain that takes their batch.
 
     Full batches of a burst left with every fourth drain, and a drain came after 8 ms: the records waited three times as long.
@@ -238,16 +250,23 @@ async def test_batches_take_a_part_of_the_time_beside_a_loop_of_sends(partitions
         began = loop.time()
         waited = await send(producer, 60_000, 0.000_005)
         took = loop.time() - began
-    batches = sum(len(cluster.log("orders", number).batches()) for number in range(partitions)) - partitions
+    batches = (
+        sum(len(cluster.log("orders", number).batches()) for number in range(partitions))
+        - partitions
+    )
     # one batch each 125 us; a batch takes the producer some 30
     assert batches * 0.000_03 < took / 3.5
     assert max(waited) < 0.3
 
 
-@pytest.mark.parametrize("batch_max_size", [262_144, 13_000], ids=["partial batches", "some full ones"])
+@pytest.mark.parametrize(
+    "batch_max_size", [262_144, 13_000], ids=["partial batches", "some full ones"]
+)
 @on_both
 @jumping
-async def test_each_of_many_partitions_has_its_turn_after_the_same_time(build: Any, batch_max_size: int) -> None:
+async def test_each_of_many_partitions_has_its_turn_after_the_same_time(
+    build: Any, batch_max_size: int
+) -> None:
     """With 500 partitions, each has a request of a loop of sends after 500 times 125 us.
 
     Several requests at once, up to the end of the ready partitions or of the slots, would delay the next ones by the time of them all. Half
@@ -267,7 +286,9 @@ async def test_each_of_many_partitions_has_its_turn_after_the_same_time(build: A
 @pytest.mark.parametrize("partitions", [6, 100])
 @on_both
 @jumping
-async def test_a_full_batch_leaves_in_the_next_iteration_of_a_loop_of_sends(build: Any, partitions: int) -> None:
+async def test_a_full_batch_leaves_in_the_next_iteration_of_a_loop_of_sends(
+    build: Any, partitions: int
+) -> None:
     """A batch that takes no more records does not wait for the time of other batches.
 
     With 100 partitions and large records, the queue would grow for as long as the loop sends.
@@ -300,11 +321,18 @@ async def test_a_function_that_cannot_rest_is_not_refused_for_its_time(build: An
 @pytest.mark.parametrize("linger_ms", [0, 5])
 @on_both
 @jumping
-async def test_a_loop_that_sends_more_than_is_compressed_waits_in_send(build: Any, linger_ms: int) -> None:
+async def test_a_loop_that_sends_more_than_is_compressed_waits_in_send(
+    build: Any, linger_ms: int
+) -> None:
     """Its records do not fill `buffer_memory`, as each of them would then wait for all of it: at most some requests are queued."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
-        options = {**cluster.client_options, "compression_type": "gzip", "batch_max_size": 65_536, "linger_ms": linger_ms}
+        options = {
+            **cluster.client_options,
+            "compression_type": "gzip",
+            "batch_max_size": 65_536,
+            "linger_ms": linger_ms,
+        }
         async with producer_on(build)(**options) as producer:
             await warm_up(producer)
             # No thread compresses batches of these: they stay small, as they do not compress.

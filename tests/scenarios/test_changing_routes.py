@@ -19,7 +19,11 @@ from aioproducer.testing import FakeCluster
 if TYPE_CHECKING:
     from aioproducer import Producer
 
-WHILE_OPEN: dict[str, Any] = {"linger_ms": 60_000, "metadata_max_age_ms": 1000, "delivery_timeout_ms": 300_000}
+WHILE_OPEN: dict[str, Any] = {
+    "linger_ms": 60_000,
+    "metadata_max_age_ms": 1000,
+    "delivery_timeout_ms": 300_000,
+}
 
 
 def route_of(producer: Producer[Any, Any]) -> Any:
@@ -35,7 +39,9 @@ def many(count: int) -> list[str]:
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("fresh", [False, True])
 @jumping
-async def test_each_topic_has_its_own_records_in_order(build: Any, *, keyed: bool, fresh: bool) -> None:
+async def test_each_topic_has_its_own_records_in_order(
+    build: Any, *, keyed: bool, fresh: bool
+) -> None:
     """The test sends to 1,000 topics in rotation, more than the lookup table can hold at first.
 
     Their names are always the same object, or never.
@@ -47,7 +53,11 @@ async def test_each_topic_has_its_own_records_in_order(build: Any, *, keyed: boo
         async with producer_on(build)(**cluster.client_options, linger_ms=1000) as producer:
             for turn in range(8):
                 for number, name in enumerate(topics):
-                    await producer.send("".join(name) if fresh else name, b"%d %d" % (number, turn), b"key" if keyed else None)
+                    await producer.send(
+                        "".join(name) if fresh else name,
+                        b"%d %d" % (number, turn),
+                        b"key" if keyed else None,
+                    )
             await producer.flush()
         assert cluster.violations == []
         for number, name in enumerate(topics):
@@ -85,11 +95,15 @@ async def test_keys_go_by_the_new_number_of_partitions(build: Any, partitions: i
         first = [await producer.send("orders", b"one", key) for key in keys]
         cluster.add_partitions("orders", 4)
         await asyncio.sleep(5)  # the producer asks for metadata again meanwhile
-        assert all(queue.current is not None for queue in route_of(producer).queues[:partitions])  # there are batches with bytes left
+        assert all(
+            queue.current is not None for queue in route_of(producer).queues[:partitions]
+        )  # there are batches with bytes left
         second = [await producer.send("orders", b"four", key) for key in keys]
         await producer.flush()
         for deliveries, among in ((first, partitions), (second, 4)):
-            assert [(await delivery).partition for delivery in deliveries] == [(murmur2(key) & 0x7FFFFFFF) % among for key in keys]
+            assert [(await delivery).partition for delivery in deliveries] == [
+                (murmur2(key) & 0x7FFFFFFF) % among for key in keys
+            ]
 
 
 @on_both
@@ -98,14 +112,21 @@ async def test_keys_go_by_the_new_number_of_partitions(build: Any, partitions: i
 async def test_a_topic_that_was_forgotten_is_known_anew(build: Any, partitions: int) -> None:
     """The producer uses no topic routing from before the forgetting, also if the topic has other partitions by then."""
     keys = [b"key-%d" % number for number in range(20)]
-    async with running_on(build, partitions=3, metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000) as (cluster, producer):
-        assert len({(await producer.send_and_wait("orders", b"1", key)).partition for key in keys}) == 3
+    async with running_on(
+        build, partitions=3, metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000
+    ) as (cluster, producer):
+        assert (
+            len({(await producer.send_and_wait("orders", b"1", key)).partition for key in keys})
+            == 3
+        )
         await asyncio.sleep(30)
         assert producer.metrics().number("topics-known") == 0
         cluster.delete_topic("orders")
         cluster.create_topic("orders", partitions)
         told = [await producer.send_and_wait("orders", b"2", key) for key in keys]
-        assert [metadata.partition for metadata in told] == [(murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
+        assert [metadata.partition for metadata in told] == [
+            (murmur2(key) & 0x7FFFFFFF) % partitions for key in keys
+        ]
     assert cluster.violations == []
 
 
@@ -113,13 +134,20 @@ async def test_a_topic_that_was_forgotten_is_known_anew(build: Any, partitions: 
 @pytest.mark.parametrize("key", [None, b"k"])
 @pytest.mark.parametrize("partitions", [1, 2])
 @jumping
-async def test_none_is_taken_while_somebody_waits(build: Any, partitions: int, key: bytes | None) -> None:
+async def test_none_is_taken_while_somebody_waits(
+    build: Any, partitions: int, key: bytes | None
+) -> None:
     """Memory is short: a later send waits behind the pending sends, even if the batch of its topic has bytes left."""
     async with FakeCluster(memory=True) as cluster:
         for name in ("small", "large"):
             cluster.create_topic(name, partitions)
         order: list[str] = []
-        producer = producer_on(build)(**cluster.client_options, linger_ms=60_000, buffer_memory=40_000, delivery_timeout_ms=300_000)
+        producer = producer_on(build)(
+            **cluster.client_options,
+            linger_ms=60_000,
+            buffer_memory=40_000,
+            delivery_timeout_ms=300_000,
+        )
         async with producer:
             await producer.send("small", b"1", key)
             await producer.send("small", b"2", key)
@@ -130,7 +158,10 @@ async def test_none_is_taken_while_somebody_waits(build: Any, partitions: int, k
                 await producer.send(name, bytes(size), key)
                 order.append(name)
 
-            tasks = [asyncio.create_task(send("large", 25_000)), asyncio.create_task(send("small", 1))]
+            tasks = [
+                asyncio.create_task(send("large", 25_000)),
+                asyncio.create_task(send("small", 1)),
+            ]
             await turns(5)
             assert order == []
             hung.release()
@@ -147,7 +178,10 @@ async def test_what_ended_is_not_kept() -> None:
         async with running(cluster, linger_ms=1000) as (_, producer):
             results = []
             for _ in range(3):
-                deliveries = [await producer.send("these", b"1"), await producer.send("these", b"2")]
+                deliveries = [
+                    await producer.send("these", b"1"),
+                    await producer.send("these", b"2"),
+                ]
                 results.append(deliveries[0]._result)
                 await producer.flush()
             assert (await deliveries[-1]).offset == 5

@@ -32,7 +32,15 @@ def broker(node_id: int, host: str, port: int) -> Any:
         lambda answer: answer.brokers.append(broker(-7, "elsewhere", 1)),
         lambda answer: answer.brokers.append(broker(9, "elsewhere", 0)),
     ],
-    ids=["zero brokers", "port 0", "no host", "negative id", "duplicate id", "negative id beside", "port 0 beside"],
+    ids=[
+        "zero brokers",
+        "port 0",
+        "no host",
+        "negative id",
+        "duplicate id",
+        "negative id beside",
+        "port 0 beside",
+    ],
 )
 @jumping
 async def test_a_strange_list_of_brokers_is_passed_over(change: Any) -> None:
@@ -84,11 +92,17 @@ async def test_a_stale_broker_names_the_old_leader() -> None:
         assert cluster.values("orders") == [b"%d" % number for number in range(12)]
 
 
-@pytest.mark.parametrize("hints", [True, False], ids=["the leader is named", "the leader is not named"])
+@pytest.mark.parametrize(
+    "hints", [True, False], ids=["the leader is named", "the leader is not named"]
+)
 @jumping
-async def test_a_leader_epoch_that_no_election_had_is_given_up(hints: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_leader_epoch_that_no_election_had_is_given_up(
+    hints: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """One wrong answer has a leader and an epoch far above the real one. What brokers tell afterwards looks older, and is right."""
-    async with FakeCluster(brokers=2, memory=True, versions={} if hints else {"Produce": (3, 9)}) as cluster:
+    async with FakeCluster(
+        brokers=2, memory=True, versions={} if hints else {"Produce": (3, 9)}
+    ) as cluster:
         cluster.create_topic("orders")
         cluster.create_topic("others")
         cluster.move_leader("orders", 0, 1)
@@ -133,7 +147,9 @@ async def test_a_partition_that_one_answer_leaves_out_keeps_its_records() -> Non
 
         def leave_out(answer: Any) -> None:
             for topic in answer.topics:
-                topic.partitions = [partition for partition in topic.partitions if partition.partition_index != 1]
+                topic.partitions = [
+                    partition for partition in topic.partitions if partition.partition_index != 1
+                ]
 
         cluster.rewrite("Metadata", leave_out, times=2)
         deliveries = []
@@ -266,7 +282,10 @@ async def test_answers_that_come_byte_by_byte_are_the_same_answers() -> None:
         cluster.create_topic("orders", partitions=2)
         options = {**cluster.client_options, "dialer": Dripping(cluster.network)}
         async with Producer(**options) as producer:
-            metadata = [await producer.send_and_wait("orders", b"%d" % number, partition=0) for number in range(10)]
+            metadata = [
+                await producer.send_and_wait("orders", b"%d" % number, partition=0)
+                for number in range(10)
+            ]
             assert [each.offset for each in metadata] == list(range(10))
 
 

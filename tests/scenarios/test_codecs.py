@@ -28,18 +28,29 @@ async def test_every_codec_arrives_as_it_was_sent(codec: str) -> None:
     The batch names its codec; sizes are those before compression.
     """
     async with running(compression_type=codec) as (cluster, producer):
-        sent = [(b"v" * 100, b"k", ()), (None, b"k", ()), (b"", b"", (("h", None), ("h", b"2"), ("", b""))), (b"x", None, ())]
+        sent = [
+            (b"v" * 100, b"k", ()),
+            (None, b"k", ()),
+            (b"", b"", (("h", None), ("h", b"2"), ("", b""))),
+            (b"x", None, ()),
+        ]
         deliveries = [
-            await producer.send("orders", value, key=key, partition=1, headers=headers, timestamp_ms=1000 + number)
+            await producer.send(
+                "orders", value, key=key, partition=1, headers=headers, timestamp_ms=1000 + number
+            )
             for number, (value, key, headers) in enumerate(sent)
         ]
         told = [await delivery for delivery in deliveries]
-        assert [(metadata.offset, metadata.timestamp_ms) for metadata in told] == [(number, 1000 + number) for number in range(4)]
+        assert [(metadata.offset, metadata.timestamp_ms) for metadata in told] == [
+            (number, 1000 + number) for number in range(4)
+        ]
         assert [metadata[5:] for metadata in told] == [(1, 100), (1, -1), (0, 0), (-1, 1)]
         records = cluster.records("orders", 1)
         assert [(record.value, record.key, record.headers) for record in records] == sent
         assert [record.timestamp_ms for record in records] == [1000, 1001, 1002, 1003]
-        assert {batch.compression for batch in cluster.log("orders", 1).batches()} == {Compression[codec.upper()]}
+        assert {batch.compression for batch in cluster.log("orders", 1).batches()} == {
+            Compression[codec.upper()]
+        }
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -48,13 +59,18 @@ async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str)
 
     A batch shrinks its memory to its compressed size, and all memory comes back.
     """
-    async with running(compression_type=codec, batch_size=4_000, buffer_memory=60_000) as (cluster, producer):
+    async with running(compression_type=codec, batch_size=4_000, buffer_memory=60_000) as (
+        cluster,
+        producer,
+    ):
         encode_at_once(producer, 2_000)
         noise = random.Random(1).randbytes(3_000)
         deliveries = []
         for number in range(120):
             size = 3_000 if number % 3 == 0 else 10
-            deliveries.append(await producer.send("orders", b"%d:" % number + noise[:size], partition=number % 2))
+            deliveries.append(
+                await producer.send("orders", b"%d:" % number + noise[:size], partition=number % 2)
+            )
             if number % 5 == 0:
                 await asyncio.sleep(0)
         await asyncio.gather(*deliveries)
@@ -66,7 +82,13 @@ async def test_order_holds_when_batches_are_compressed_in_the_thread(codec: str)
 @pytest.mark.parametrize("at_once", [0, 1_000_000], ids=["thread", "loop"])
 async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_once: int) -> None:
     """Kafka 2.0 takes no zstd: each record fails for certain. A send that waits for memory gets it, and its record fails, too."""
-    async with running(versions={"Produce": (3, 6)}, partitions=3, compression_type="zstd", buffer_memory=6_000, batch_size=2_000) as (
+    async with running(
+        versions={"Produce": (3, 6)},
+        partitions=3,
+        compression_type="zstd",
+        buffer_memory=6_000,
+        batch_size=2_000,
+    ) as (
         cluster,
         producer,
     ):
@@ -86,7 +108,9 @@ async def test_a_broker_too_old_for_zstd_fails_its_records_and_nobody_hangs(at_o
             assert error.__cause__.name == "UNSUPPORTED_COMPRESSION_TYPE"
 
 
-async def test_records_that_expire_while_they_are_compressed_give_their_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_that_expire_while_they_are_compressed_give_their_memory_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The records' deadline passes while the thread compresses them. They fail as certainly not written, and the next records go."""
     began, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -100,7 +124,10 @@ async def test_records_that_expire_while_they_are_compressed_give_their_memory_b
         return compress(*work)
 
     monkeypatch.setattr(record_formats, "compress", slowly)
-    async with running(compression_type="gzip", delivery_timeout_ms=30, request_timeout_ms=30) as (cluster, producer):
+    async with running(compression_type="gzip", delivery_timeout_ms=30, request_timeout_ms=30) as (
+        cluster,
+        producer,
+    ):
         encode_at_once(producer, 0)
         delivery = await producer.send("orders", b"v" * 3000, partition=0)
         await began.wait()
@@ -122,7 +149,9 @@ async def test_stop_while_the_thread_compresses_ends_cleanly() -> None:
     async with running(compression_type="gzip", close_timeout_ms=0) as (_, producer):
         encode_at_once(producer, 0)
         noise = random.Random(2).randbytes(10_000)
-        deliveries = [await producer.send("orders", noise, partition=number % 2) for number in range(20)]
+        deliveries = [
+            await producer.send("orders", noise, partition=number % 2) for number in range(20)
+        ]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert all(delivery.done() for delivery in deliveries)
@@ -132,12 +161,17 @@ async def test_stop_while_the_thread_compresses_ends_cleanly() -> None:
 @pytest.mark.parametrize(("codec", "most"), [("none", 2_000), ("zstd", 200_000)])
 async def test_batch_size_is_reckoned_in_compressed_bytes(codec: str, most: int) -> None:
     """As in Java, a batch takes more and more records where they compress well, until a broker refuses one as too large."""
-    async with running(compression_type=codec, batch_size=2_000, linger_ms=1) as (cluster, producer):
+    async with running(compression_type=codec, batch_size=2_000, linger_ms=1) as (
+        cluster,
+        producer,
+    ):
 
         async def largest(records: int) -> int:
             """Return roughly the raw bytes of the largest batch of `records` records."""
             before = len(cluster.log("orders", 0).batches())
-            await asyncio.gather(*[await producer.send("orders", b"v" * 100, partition=0) for _ in range(records)])
+            await asyncio.gather(
+                *[await producer.send("orders", b"v" * 100, partition=0) for _ in range(records)]
+            )
             return max(batch.count for batch in cluster.log("orders", 0).batches()[before:]) * 100
 
         assert await largest(200) <= 2_200

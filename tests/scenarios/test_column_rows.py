@@ -31,7 +31,9 @@ SEVERAL = [[("a", b"1")], None, [], [("\u00e9", None), ("", b"")], [("a" * 70, b
 
 
 def lists(rows: list[Any], kind: Any = HEADERS) -> Any:
-    return pa.array([row and [{"key": key, "value": value} for key, value in row] for row in rows], kind)
+    return pa.array(
+        [row and [{"key": key, "value": value} for key, value in row] for row in rows], kind
+    )
 
 
 def as_sent(row: Any) -> tuple[Any, ...]:
@@ -43,24 +45,44 @@ def as_sent(row: Any) -> tuple[Any, ...]:
 async def test_rows_with_headers_are_the_bytes_of_sends(compression: str) -> None:
     """With headers and partitions, brokers get the bytes of a loop of sends."""
     count = 250
-    values, partitions = [b"." * (at % 90) for at in range(count)], [at % 7 % 2 for at in range(count)]
+    values, partitions = (
+        [b"." * (at % 90) for at in range(count)],
+        [at % 7 % 2 for at in range(count)],
+    )
     some = [SEVERAL[at % 5] for at in range(count)]
     found = []
     for by_columns in (False, True):
-        options: dict[str, Any] = {"linger_ms": 60_000, "batch_size": 4000, "buffer_memory": 8_000_000}
+        options: dict[str, Any] = {
+            "linger_ms": 60_000,
+            "batch_size": 4000,
+            "buffer_memory": 8_000_000,
+        }
         async with running(**options, compression_type=compression) as (cluster, producer):
             await producer.partitions_for("orders")
             if by_columns:
-                given = {"values": pa.array(values), "headers": lists(some), "partitions": pa.array(partitions, pa.int32())}
+                given = {
+                    "values": pa.array(values),
+                    "headers": lists(some),
+                    "partitions": pa.array(partitions, pa.int32()),
+                }
                 await producer.send_columns("orders", **given, timestamps_ms=START)
             else:
                 for value, row, partition in zip(values, some, partitions, strict=True):
-                    await producer.send("orders", value, partition=partition, timestamp_ms=START, headers=as_sent(row))
+                    await producer.send(
+                        "orders",
+                        value,
+                        partition=partition,
+                        timestamp_ms=START,
+                        headers=as_sent(row),
+                    )
             await producer.flush()
             found.append(batches(cluster))
     if compression == "none":
         assert found[0] == found[1]
-    assert [sum(batch[2] for batch in partition) for partition in found[1]] == [partitions.count(0), partitions.count(1)]
+    assert [sum(batch[2] for batch in partition) for partition in found[1]] == [
+        partitions.count(0),
+        partitions.count(1),
+    ]
 
 
 SLOW: dict[str, dict[str, Any]] = {
@@ -84,23 +106,46 @@ async def test_each_row_has_its_headers_and_its_partition(way: str) -> None:
     numbers = [chance.choice((None, 0, 1)) for _ in range(count)]
     keys = [chance.choice((None, b"k%d" % chance.randrange(9))) for _ in range(count)]
     async with running(partitions=partitions, **options) as (cluster, producer):
-        homes = {key: (await producer.send_and_wait("orders", b"home", key)).partition for key in set(keys) if key}
-        columns = {
-            "headers": pa.chunked_array([lists([SEVERAL[4], *rows[:170]]).slice(1), lists(rows[170:])]),
-            "partitions": pa.chunked_array([pa.array([7, *numbers[:90]]).slice(1), pa.array(numbers[90:])]),
+        homes = {
+            key: (await producer.send_and_wait("orders", b"home", key)).partition
+            for key in set(keys)
+            if key
         }
-        deliveries = await producer.send_columns("orders", values=numbered(count), keys=pa.array(keys, pa.binary()), **columns)
+        columns = {
+            "headers": pa.chunked_array(
+                [lists([SEVERAL[4], *rows[:170]]).slice(1), lists(rows[170:])]
+            ),
+            "partitions": pa.chunked_array(
+                [pa.array([7, *numbers[:90]]).slice(1), pa.array(numbers[90:])]
+            ),
+        }
+        deliveries = await producer.send_columns(
+            "orders", values=numbered(count), keys=pa.array(keys, pa.binary()), **columns
+        )
         told = await deliveries
         assert await logged(cluster, deliveries, partitions) == numbered(count).to_pylist()
         for metadata, number, key in zip(told, numbers, keys, strict=True):
             assert metadata.partition == (
-                number if number is not None else homes.get(key, metadata.partition) if key else metadata.partition
+                number
+                if number is not None
+                else homes.get(key, metadata.partition)
+                if key
+                else metadata.partition
             )
-            assert (metadata.serialized_value_size, metadata.serialized_key_size) == (5, -1 if key is None else len(key))
+            assert (metadata.serialized_value_size, metadata.serialized_key_size) == (
+                5,
+                -1 if key is None else len(key),
+            )
         for metadata, row in zip(told, rows, strict=True):
-            assert cluster.records("orders", metadata.partition)[metadata.offset].headers == as_sent(row)
+            assert cluster.records("orders", metadata.partition)[
+                metadata.offset
+            ].headers == as_sent(row)
         for partition in range(partitions):
-            sent = [record.value for record in cluster.records("orders", partition) if record.value != b"home"]
+            sent = [
+                record.value
+                for record in cluster.records("orders", partition)
+                if record.value != b"home"
+            ]
             assert sent == sorted(filter(None, sent))
 
 
@@ -114,15 +159,26 @@ async def test_each_row_has_its_headers_and_its_partition(way: str) -> None:
             "^row 2: 'orders' has 2 partitions, and partition 2 did not come",
         ),
         ({"partitions": pa.array([0, 1, -1, 0])}, UsageError, "^row 2: partition=-1"),
-        ({"headers": lists([None, [], [(None, b"")], None])}, UsageError, "^row 2: a header's key is a string, not null"),
-        ({"headers": lists([None, [], [("a", bytes(2**21))], None])}, RecordTooLarge, "^row 2: a record for 'orders' takes 2097"),
+        (
+            {"headers": lists([None, [], [(None, b"")], None])},
+            UsageError,
+            "^row 2: a header's key is a string, not null",
+        ),
+        (
+            {"headers": lists([None, [], [("a", bytes(2**21))], None])},
+            RecordTooLarge,
+            "^row 2: a record for 'orders' takes 2097",
+        ),
     ],
 )
 @jumping
 async def test_a_row_of_wrong_headers_or_partition_is_named_and_all_before_it_is_sent(
     given: dict[str, Any], error: Any, said: str, is_slow: bool
 ) -> None:
-    async with running(max_block_ms=500, interceptors=[Seeing()] if is_slow else []) as (cluster, producer):
+    async with running(max_block_ms=500, interceptors=[Seeing()] if is_slow else []) as (
+        cluster,
+        producer,
+    ):
         with pytest.raises(error, match=said) as raised:
             await producer.send_columns("orders", values=numbered(4), **given)
         assert await logged(cluster, Deliveries.of(raised.value)) == numbered(2).to_pylist()
@@ -134,7 +190,9 @@ async def test_a_partition_that_comes_is_waited_for() -> None:
     """The row waits as a send does, and the rows behind it are queued after it."""
     async with running(metadata_max_age_ms=1000) as (cluster, producer):
         await producer.partitions_for("orders")
-        sending = asyncio.create_task(producer.send_columns("orders", values=numbered(3), partitions=pa.array([0, 2, 1])))
+        sending = asyncio.create_task(
+            producer.send_columns("orders", values=numbered(3), partitions=pa.array([0, 2, 1]))
+        )
         await turns(20)
         assert not sending.done()
         cluster.add_partitions("orders", 3)
@@ -148,7 +206,9 @@ async def test_headers_count_in_memory() -> None:
     least = []
     async with running(buffer_memory=50_000, batch_size=4000) as (cluster, producer):
         column = lists([[("name", b"." * 900)]] * 300)
-        sending = asyncio.create_task(producer.send_columns("orders", values=numbered(300), headers=column))
+        sending = asyncio.create_task(
+            producer.send_columns("orders", values=numbered(300), headers=column)
+        )
         while not sending.done():
             least.append(producer.buffer_available)
             await asyncio.sleep(0)

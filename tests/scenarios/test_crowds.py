@@ -47,7 +47,9 @@ def assert_in_order(cluster: FakeCluster, tasks: int) -> None:
 @on_both
 @pytest.mark.parametrize("tasks", [300, 3000])
 @jumping
-async def test_a_crowd_that_waited_for_its_topic_does_not_stand_in_line_ever_after(build: Any, tasks: int) -> None:
+async def test_a_crowd_that_waited_for_its_topic_does_not_stand_in_line_ever_after(
+    build: Any, tasks: int
+) -> None:
     """After the wait for the topic, no send waits any more.
 
     Else tasks back from a round trip would wait behind those that had not sent yet, again and again, at ten times the cost.
@@ -65,10 +67,14 @@ async def test_a_crowd_that_waited_for_memory_does_not_stand_in_line_ever_after(
     """A broker that stalls for a while makes memory short for all tasks. When there is enough memory again, no send waits."""
     async with running_on(build, partitions=6, buffer_memory=1_000_000) as (cluster, producer):
         await producer.send_and_wait("orders", b"first")
-        await asyncio.gather(*[await producer.send("orders", b"." * 900, partition=number) for number in range(6)])
+        await asyncio.gather(
+            *[await producer.send("orders", b"." * 900, partition=number) for number in range(6)]
+        )
         waited: list[int] = []
         cluster.brokers[1].latency = 0.5
-        filling = asyncio.gather(*(producer.send("orders", b"." * 900, partition=number % 6) for number in range(1200)))
+        filling = asyncio.gather(
+            *(producer.send("orders", b"." * 900, partition=number % 6) for number in range(1200))
+        )
         await asyncio.sleep(0.1)
         assert producer.health().waiting > 0
         cluster.brokers[1].latency = 0.0
@@ -88,10 +94,18 @@ async def test_a_partitioner_that_sends_is_not_asked_twice_for_one_record() -> N
                 side.append(producer.send_nowait("orders", b"aside", key=b"aside"))
         return 0
 
-    async with running(buffer_memory=4_000, batch_size=1_000, partitioner=choose) as (cluster, producer):
+    async with running(buffer_memory=4_000, batch_size=1_000, partitioner=choose) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", b"first", partition=0)
         cluster.brokers[1].latency = 0.1
-        await asyncio.gather(*(producer.send("orders", b"." * 700, key=b"record %d" % number) for number in range(12)))
+        await asyncio.gather(
+            *(
+                producer.send("orders", b"." * 700, key=b"record %d" % number)
+                for number in range(12)
+            )
+        )
         await producer.flush()
         values = cluster.values("orders", 0)
         assert values.count(b"." * 700) == 12

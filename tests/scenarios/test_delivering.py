@@ -15,10 +15,17 @@ from aioproducer.testing import FakeCluster
 async def test_acks_0_is_done_when_it_is_written() -> None:
     """The Sender waits for no answer, and no offset is known; order and memory hold."""
     async with running(acks=0, batch_size=200) as (cluster, producer):
-        told = await asyncio.gather(*[await producer.send("orders", b"%d" % number + b"." * 50, partition=0) for number in range(30)])
+        told = await asyncio.gather(
+            *[
+                await producer.send("orders", b"%d" % number + b"." * 50, partition=0)
+                for number in range(30)
+            ]
+        )
         assert {metadata.offset for metadata in told} == {-1}
         await turns(20)
-        assert [value.split(b".")[0] for value in cluster.values("orders", 0)] == [b"%d" % number for number in range(30)]
+        assert [value.split(b".")[0] for value in cluster.values("orders", 0)] == [
+            b"%d" % number for number in range(30)
+        ]
 
 
 @jumping
@@ -87,7 +94,9 @@ async def test_records_larger_than_a_batch_go_alone() -> None:
     """The large records stay in order with the small ones around them; metadata gives their sizes."""
     async with running(batch_size=1000, compression_type="none") as (cluster, producer):
         sizes = [1, 50_000, 3, 999_000, 1, 1, 40_000]
-        told = await asyncio.gather(*[await producer.send("orders", bytes(size), partition=0, key=b"k") for size in sizes])
+        told = await asyncio.gather(
+            *[await producer.send("orders", bytes(size), partition=0, key=b"k") for size in sizes]
+        )
         assert [metadata.serialized_value_size for metadata in told] == sizes
         assert [metadata.offset for metadata in told] == list(range(len(sizes)))
         assert [len(value or b"") for value in cluster.values("orders", 0)] == sizes
@@ -98,14 +107,22 @@ async def test_thousands_of_tiny_records_in_one_batch_keep_their_places() -> Non
     """Indices and lengths take more than one varint byte, and exceed the table of varints."""
     async with running(batch_size=1_000_000, max_request_size=4_000_000) as (cluster, producer):
         hang = cluster.hang("Produce")
-        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(20_000)]
-        keyed = [await producer.send("orders", b"%d" % number, key=b"k") for number in range(40_000)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=0) for number in range(20_000)
+        ]
+        keyed = [
+            await producer.send("orders", b"%d" % number, key=b"k") for number in range(40_000)
+        ]
         hang.release()
         await producer.flush()
-        assert [delivery.result().offset - deliveries[0].result().offset for delivery in deliveries] == sorted(range(20_000))
+        assert [
+            delivery.result().offset - deliveries[0].result().offset for delivery in deliveries
+        ] == sorted(range(20_000))
         where = keyed[0].result().partition
         at = {record.offset: record.value for record in cluster.records("orders", where)}
-        assert all(at[delivery.result().offset] == b"%d" % number for number, delivery in enumerate(keyed))
+        assert all(
+            at[delivery.result().offset] == b"%d" % number for number, delivery in enumerate(keyed)
+        )
 
 
 @jumping
@@ -116,23 +133,33 @@ async def test_timestamps_are_the_callers_the_turns_or_the_brokers() -> None:
         cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
         async with running(cluster) as (_, producer):
             stamps = [7_000, 3_000, 0, 7_000, 2**41]
-            told = await asyncio.gather(*[await producer.send("orders", b"v", timestamp_ms=stamp) for stamp in stamps])
+            told = await asyncio.gather(
+                *[await producer.send("orders", b"v", timestamp_ms=stamp) for stamp in stamps]
+            )
             assert [metadata.timestamp_ms for metadata in told] == stamps
             assert [record.timestamp_ms for record in cluster.records("orders")] == stamps
             plain = await producer.send_and_wait("orders", b"v")
             assert plain.timestamp_ms > 1_700_000_000_000
             stamped = await producer.send_and_wait("stamped", b"v", timestamp_ms=9)
-            assert (stamped.timestamp_ms, stamped.timestamp_type) == (5_000_000, TimestampType.LOG_APPEND_TIME)
+            assert (stamped.timestamp_ms, stamped.timestamp_type) == (
+                5_000_000,
+                TimestampType.LOG_APPEND_TIME,
+            )
 
 
 @jumping
 async def test_what_is_queued_while_the_slots_are_taken_travels_together() -> None:
     """The Sender sends one request of many partitions, not one each."""
-    async with running(partitions=50, max_in_flight_requests_per_connection=1) as (cluster, producer):
+    async with running(partitions=50, max_in_flight_requests_per_connection=1) as (
+        cluster,
+        producer,
+    ):
         cluster.delay("Produce", 0.1)
         await producer.send_and_wait("orders", b"first", partition=0)
         before = len(cluster.requests("Produce"))
-        await asyncio.gather(*[await producer.send("orders", b"v", partition=partition) for partition in range(50)])
+        await asyncio.gather(
+            *[await producer.send("orders", b"v", partition=partition) for partition in range(50)]
+        )
         assert len(cluster.requests("Produce")) - before <= 2
 
 

@@ -58,14 +58,21 @@ async def test_send_nowait_queues_at_once_or_says_what_it_would_wait_for() -> No
             producer.send_nowait("orders", b"v", partition=7)
         hang = cluster.hang("Produce")
         with pytest.raises(WouldBlock, match="buffer_memory, which is used up"):
-            deliveries.extend(producer.send_nowait("orders", b"%d" % number + b"." * 900, partition=0) for number in range(1, 100))
-        waiting = asyncio.create_task(producer.send("orders", b"waits" + b"." * 3800))  # a batch that closes gives less than that back
+            deliveries.extend(
+                producer.send_nowait("orders", b"%d" % number + b"." * 900, partition=0)
+                for number in range(1, 100)
+            )
+        waiting = asyncio.create_task(
+            producer.send("orders", b"waits" + b"." * 3800)
+        )  # a batch that closes gives less than that back
         await turns(20)
         with pytest.raises(WouldBlock, match="records before it"):
             producer.send_nowait("orders", b"v")
         hang.release()
         await (await waiting)
-        assert [metadata.offset for metadata in await asyncio.gather(*deliveries)] == list(range(len(deliveries)))
+        assert [metadata.offset for metadata in await asyncio.gather(*deliveries)] == list(
+            range(len(deliveries))
+        )
         for bad in (("orders", "text"), ("", b"v"), ("orders", bytes(2_000_000))):
             with pytest.raises(UsageError):
                 producer.send_nowait(*bad)
@@ -182,7 +189,9 @@ async def test_the_hook_hears_of_failures_that_nobody_looked_at(looks: bool) -> 
     """The producer calls the hook in the loop, for each batch with its number of records. A hook that raises harms nothing."""
     told: list[tuple[DeliveryError, int]] = []
     reported: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: reported.append(context["exception"])
+    )
 
     def hook(error: DeliveryError, count: int) -> None:
         assert asyncio.get_running_loop()
@@ -199,7 +208,9 @@ async def test_the_hook_hears_of_failures_that_nobody_looked_at(looks: bool) -> 
         del deliveries
         gc.collect()
         await turns(2)
-        assert [(str(error.__cause__), count) for error, count in told] == ([] if looks else [("INVALID_RECORD (87)", 3)])
+        assert [(str(error.__cause__), count) for error, count in told] == (
+            [] if looks else [("INVALID_RECORD (87)", 3)]
+        )
         assert [type(error) for error in reported] == [ZeroDivisionError] * len(told)
         await producer.send_and_wait("orders", b"v", partition=0)
 
@@ -244,7 +255,13 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(
         elif where == "node":
             cluster.disconnect_all()
         await asyncio.sleep(2)
-        for call in (delivery, waiting, producer.send("orders", b"v"), producer.flush(), producer.send_many("orders", [b"v"])):
+        for call in (
+            delivery,
+            waiting,
+            producer.send("orders", b"v"),
+            producer.flush(),
+            producer.send_many("orders", [b"v"]),
+        ):
             with pytest.raises((DeliveryError, ProducerClosed), match="a bug") as raised:
                 await call
             causes = []
@@ -279,10 +296,20 @@ async def main():
 asyncio.run(main())
 """
     env = environment_without_debug_mode()
-    ended = subprocess.run([sys.executable, "-W", "always", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-W", "always", "-c", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert ended.stdout == ""
     assert ended.stderr.count("was never stopped: use `async with`") == 1
-    assert ended.stderr.count("Warning: ") - ended.stderr.count("ResourceWarning: Enable tracemalloc") == 1
+    assert (
+        ended.stderr.count("Warning: ") - ended.stderr.count("ResourceWarning: Enable tracemalloc")
+        == 1
+    )
     assert "Traceback" not in ended.stderr
     assert "Task" not in ended.stderr
 
@@ -312,8 +339,12 @@ CALLS: dict[str, Callable[[Producer[Any, Any]], Any]] = {
     "begin_transaction": lambda producer: producer.begin_transaction(),
     "commit_transaction": lambda producer: producer.commit_transaction(),
     "abort_transaction": lambda producer: producer.abort_transaction(),
-    "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction({("orders", 0): 1}, "group"),
-    "send_position_to_transaction": lambda producer: producer.send_position_to_transaction("job", 1, topic="orders"),
+    "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction(
+        {("orders", 0): 1}, "group"
+    ),
+    "send_position_to_transaction": lambda producer: producer.send_position_to_transaction(
+        "job", 1, topic="orders"
+    ),
     "committed_position": lambda producer: producer.committed_position("job", topic="orders"),
 }
 
@@ -324,9 +355,13 @@ async def call(name: str, producer: Producer[Any, Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize(("state", "text"), [(_unstarted, "was not started: use `async with"), (_stopped, "has stopped")])
+@pytest.mark.parametrize(
+    ("state", "text"), [(_unstarted, "was not started: use `async with"), (_stopped, "has stopped")]
+)
 @jumping
-async def test_a_producer_that_does_not_run_says_so(state: Callable[..., Any], text: str, name: str) -> None:
+async def test_a_producer_that_does_not_run_says_so(
+    state: Callable[..., Any], text: str, name: str
+) -> None:
     """Every call raises ProducerClosed before `start` and after `stop`."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
@@ -381,7 +416,11 @@ async def test_a_call_in_another_thread_names_the_door_for_threads(name: str) ->
 
     Nothing is queued, and the producer goes on.
     """
-    calls = {**CALLS, "start": lambda producer: producer.start(), "stop": lambda producer: producer.stop()}
+    calls = {
+        **CALLS,
+        "start": lambda producer: producer.start(),
+        "stop": lambda producer: producer.stop(),
+    }
     raised: list[BaseException] = []
 
     async def use() -> None:
@@ -436,18 +475,42 @@ async def _coroutine(*_: object) -> Any:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"value_serializer": lambda value: _raises() if value == b"bad" else value}, SerializationError),
+        (
+            {"value_serializer": lambda value: _raises() if value == b"bad" else value},
+            SerializationError,
+        ),
         ({"value_serializer": lambda value: 7 if value == b"bad" else value}, SerializationError),
-        ({"value_serializer": lambda value: _coroutine() if value == b"bad" else value}, SerializationError),
+        (
+            {"value_serializer": lambda value: _coroutine() if value == b"bad" else value},
+            SerializationError,
+        ),
         ({"key_serializer": lambda key: _raises() if key == b"bad" else key}, SerializationError),
-        ({"partitioner": lambda key, partitions: _raises() if key == b"bad" else partitions - 1}, UsageError),
-        ({"partitioner": lambda key, partitions: "0" if key == b"bad" else partitions - 1}, UsageError),
-        ({"partitioner": lambda key, partitions: -1 if key == b"bad" else partitions - 1}, UsageError),
-        ({"partitioner": lambda key, partitions: _coroutine() if key == b"bad" else partitions - 1}, UsageError),
+        (
+            {"partitioner": lambda key, partitions: _raises() if key == b"bad" else partitions - 1},
+            UsageError,
+        ),
+        (
+            {"partitioner": lambda key, partitions: "0" if key == b"bad" else partitions - 1},
+            UsageError,
+        ),
+        (
+            {"partitioner": lambda key, partitions: -1 if key == b"bad" else partitions - 1},
+            UsageError,
+        ),
+        (
+            {
+                "partitioner": lambda key, partitions: (
+                    _coroutine() if key == b"bad" else partitions - 1
+                )
+            },
+            UsageError,
+        ),
     ],
 )
 @jumping
-async def test_user_code_that_fails_fails_its_record_alone(options: dict[str, Any], error: type[KafkaError]) -> None:
+async def test_user_code_that_fails_fails_its_record_alone(
+    options: dict[str, Any], error: type[KafkaError]
+) -> None:
     """The send of that record raises an error without the value, also while other sends wait with it."""
     async with running(**options, buffer_memory=20_000, batch_size=1000) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", b"k")
@@ -478,7 +541,9 @@ def test_a_record_does_not_show_its_bytes() -> None:
     """`repr` shows no bytes of a record; the record compares and unpacks by its fields."""
     record = Record(b"canary", b"canary", 3, 7, [("name", b"canary")])
     assert repr(record) == "<Record for partition 3 of 7: 1 header>"
-    assert record == Record(value=b"canary", key=b"canary", partition=3, timestamp_ms=7, headers=[("name", b"canary")])
+    assert record == Record(
+        value=b"canary", key=b"canary", partition=3, timestamp_ms=7, headers=[("name", b"canary")]
+    )
 
 
 # explain
@@ -490,7 +555,10 @@ async def test_a_failure_explains_what_happened_to_its_batch() -> None:
 
     Nothing of the record is in its text.
     """
-    async with running(delivery_timeout_ms=3000, request_timeout_ms=1000, retry_backoff_ms=100) as (cluster, producer):
+    async with running(delivery_timeout_ms=3000, request_timeout_ms=1000, retry_backoff_ms=100) as (
+        cluster,
+        producer,
+    ):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", partition=0, times=100)
         with pytest.raises(DeliveryError) as raised:
@@ -527,7 +595,10 @@ async def test_the_producer_explains_what_waits() -> None:
         assert "not started" in Producer().explain()
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
-        sends = [asyncio.create_task(producer.send("orders", b"canary" * 150, partition=0)) for _ in range(20)]
+        sends = [
+            asyncio.create_task(producer.send("orders", b"canary" * 150, partition=0))
+            for _ in range(20)
+        ]
         sends.append(asyncio.create_task(producer.send("nowhere", b"canary", partition=99)))
         await turns(20)
         text = producer.explain()

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import assert_nothing_left, jumping, running, turns
 
-from aioproducer import DeliveryError, FailedRecord, Persisted, Producer, ProducerClosed, RecordTooLarge, TransactionError
+from aioproducer import (
+    DeliveryError,
+    FailedRecord,
+    Persisted,
+    Producer,
+    ProducerClosed,
+    RecordTooLarge,
+    TransactionError,
+)
 from aioproducer.model import Record
 from aioproducer.testing import FakeCluster
 
@@ -50,7 +58,15 @@ RECORDS = [
     Record(bytes(range(256)) * 20, b"key" * 50, 0, 1_001),
 ]
 EXPECTED = [
-    FailedRecord("orders", b"v", b"k", 0, 1_000, (("trace", b"\x00\xff"), ("trace", None), ("äö", b"")), Persisted.NO),
+    FailedRecord(
+        "orders",
+        b"v",
+        b"k",
+        0,
+        1_000,
+        (("trace", b"\x00\xff"), ("trace", None), ("äö", b"")),
+        Persisted.NO,
+    ),
     FailedRecord("orders", None, None, 0, 900, (), Persisted.NO),
     FailedRecord("orders", b"", b"", 0, 2_000_000_000_000, (("source", b"shop"),), Persisted.NO),
     FailedRecord("orders", bytes(range(256)) * 20, b"key" * 50, 0, 1_001, (), Persisted.NO),
@@ -68,7 +84,9 @@ async def test_it_gets_what_was_sent(codec: str) -> None:
         # A flush returns when the records that it covered have been handed out.
         await producer.flush()
         assert failed.records == EXPECTED
-        assert [(error.code, error.persisted) for error in failed.errors] == [("POLICY_VIOLATION", Persisted.NO)]
+        assert [(error.code, error.persisted) for error in failed.errors] == [
+            ("POLICY_VIOLATION", Persisted.NO)
+        ]
         # The next batch is acknowledged: nothing of it is handed out.
         await producer.send_and_wait("orders", b"good", partition=0)
     assert failed.records == EXPECTED
@@ -81,13 +99,20 @@ async def test_formats_of_old_brokers(magic: int, times: list[int]) -> None:
     failed = Failed()
     async with FakeCluster(memory=True, version="0.10") as cluster:
         cluster.create_topic("orders", partitions=2)
-        options = {"enable_idempotence": False, "message_format_max": magic, "compression_type": "gzip"}
+        options = {
+            "enable_idempotence": False,
+            "message_format_max": magic,
+            "compression_type": "gzip",
+        }
         async with running(cluster, on_failed=failed, **options) as (_, producer):
             cluster.fail("Produce", "POLICY_VIOLATION")
             await producer.send_many("orders", [Record(b"a", b"k", 0, 5), Record(None, None, 0, 7)])
             await producer.flush()
             await turns(5)
-    assert [record[:5] for record in failed.records] == [("orders", b"a", b"k", 0, times[0]), ("orders", None, None, 0, times[1])]
+    assert [record[:5] for record in failed.records] == [
+        ("orders", b"a", b"k", 0, times[0]),
+        ("orders", None, None, 0, times[1]),
+    ]
 
 
 @jumping
@@ -102,7 +127,12 @@ async def test_the_parts_of_a_batch_that_was_cut() -> None:
             await producer.flush()
         assert [type(error.__cause__) for error in failed.errors] == [RecordTooLarge]
         assert failed.values == [b"b" * 3000]
-        assert [delivery.exception() is None for delivery in deliveries] == [True, False, True, True]
+        assert [delivery.exception() is None for delivery in deliveries] == [
+            True,
+            False,
+            True,
+            True,
+        ]
         assert cluster.values("orders") == [b"a" * 500, b"c" * 500, b"d" * 2000]
 
 
@@ -110,7 +140,12 @@ async def test_the_parts_of_a_batch_that_was_cut() -> None:
 async def test_expiry_is_handed_out_as_maybe_or_no() -> None:
     """A batch without an answer may be in the log; the batch behind it, which was never sent, is not."""
     failed = Failed()
-    options = {"max_in_flight_requests_per_connection": 1, "delivery_timeout_ms": 3_000, "request_timeout_ms": 2_000, "batch_size": 100}
+    options = {
+        "max_in_flight_requests_per_connection": 1,
+        "delivery_timeout_ms": 3_000,
+        "request_timeout_ms": 2_000,
+        "batch_size": 100,
+    }
     async with running(on_failed=failed, **options) as (cluster, producer):
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
@@ -134,7 +169,13 @@ async def test_a_stop_hands_out_what_it_fails(how: str, caplog: pytest.LogCaptur
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=1)
         before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options, on_failed=failed, close_timeout_ms=1_000, batch_size=2_000, batch_max_size=1)
+        producer = Producer(
+            **cluster.client_options,
+            on_failed=failed,
+            close_timeout_ms=1_000,
+            batch_size=2_000,
+            batch_max_size=1,
+        )
         await producer.start()
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
@@ -159,7 +200,9 @@ async def test_a_stop_hands_out_what_it_fails(how: str, caplog: pytest.LogCaptur
 async def test_an_open_batch_is_handed_out_with_its_records() -> None:
     """Its records and their number are known when it closes. It was handed out before that, without any, and metrics counted none."""
     failed = Failed()
-    async with running(transaction_version=1, partitions=1, on_failed=failed, transactional_id="tx") as (cluster, producer):
+    async with running(
+        transaction_version=1, partitions=1, on_failed=failed, transactional_id="tx"
+    ) as (cluster, producer):
         await producer.begin_transaction()
         hang = cluster.hang("AddPartitionsToTxn")
         for value in (b"1", b"2", b"3"):
@@ -204,7 +247,8 @@ async def test_each_batch_has_a_callback_of_its_own_after_the_other_hook() -> No
     told: list[str] = []
 
     async with running(
-        on_delivery_error=lambda _error, _count: told.append("error"), on_failed=lambda _error, _records: told.append("failed")
+        on_delivery_error=lambda _error, _count: told.append("error"),
+        on_failed=lambda _error, _records: told.append("failed"),
     ) as (cluster, producer):
         cluster.fail("Produce", "POLICY_VIOLATION", times=None)
         await producer.partitions_for("orders")
@@ -213,7 +257,10 @@ async def test_each_batch_has_a_callback_of_its_own_after_the_other_hook() -> No
         for _ in range(30):
             told.append(".")
             await asyncio.sleep(0)
-    assert [word for word in told if word != "."] in (["error", "error", "failed", "failed"], ["error", "failed", "error", "failed"])
+    assert [word for word in told if word != "."] in (
+        ["error", "error", "failed", "failed"],
+        ["error", "failed", "error", "failed"],
+    )
     first, second = (at for at, word in enumerate(told) if word == "failed")
     assert "." in told[first:second]
 
@@ -224,14 +271,20 @@ async def test_a_flush_waits_for_the_calls() -> None:
     place = contextvars.ContextVar("place", default="outside")
     place.set("inside")
     seen: list[str] = []
-    async with running(on_failed=lambda _error, _records: seen.append(place.get())) as (cluster, producer):
+    async with running(on_failed=lambda _error, _records: seen.append(place.get())) as (
+        cluster,
+        producer,
+    ):
         cluster.fail("Produce", "POLICY_VIOLATION", times=None)
         for partition in range(2):
             await producer.send("orders", b"v", partition=partition)
         flushes = [asyncio.create_task(producer.flush()) for _ in range(3)]
         await turns(1)
         flushes[1].cancel()
-        assert [flushed.failed for flushed in await asyncio.gather(flushes[0], flushes[2])] == [2, 2]
+        assert [flushed.failed for flushed in await asyncio.gather(flushes[0], flushes[2])] == [
+            2,
+            2,
+        ]
         assert seen == ["outside"] * 2
         assert flushes[1].cancelled()
 
@@ -250,7 +303,9 @@ async def test_what_ends_a_program_reaches_the_loop_and_the_next_batch_is_handed
         if len(failed.batches) == 1:
             raise Ending
 
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(type(context["exception"])))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: reported.append(type(context["exception"]))
+    )
     async with running(on_failed=hook) as (cluster, producer):
         cluster.fail("Produce", "POLICY_VIOLATION", times=None)
         for number in range(2):
@@ -261,7 +316,9 @@ async def test_what_ends_a_program_reaches_the_loop_and_the_next_batch_is_handed
 
 def test_a_failed_record_does_not_show_its_bytes() -> None:
     """`repr` shows no bytes of a record; the arguments of `send` are its first fields."""
-    record = FailedRecord("orders", b"canary", b"canary", 3, 7, (("name", b"canary"),), Persisted.MAYBE)
+    record = FailedRecord(
+        "orders", b"canary", b"canary", 3, 7, (("name", b"canary"),), Persisted.MAYBE
+    )
     assert repr(record) == "<FailedRecord for orders-3 of 7, persisted=maybe: 1 header>"
     assert record[:6] == ("orders", b"canary", b"canary", 3, 7, (("name", b"canary"),))
 
@@ -283,7 +340,9 @@ async def test_what_it_raises_is_logged_and_nothing_else(caplog: pytest.LogCaptu
         await turns(10)
         assert failed.values == [b"0", b"1", b"2"]
         (line,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-        assert line.getMessage().startswith("on_failed could not take 1 record of orders-0: OSError(28")
+        assert line.getMessage().startswith(
+            "on_failed could not take 1 record of orders-0: OSError(28"
+        )
         await producer.send_and_wait("orders", b"v", partition=0)
 
 
@@ -307,13 +366,19 @@ async def test_the_bytes_stay_counted_until_the_call() -> None:
     failed = Failed()
     free: list[int] = []
 
-    async with running(on_failed=lambda *told: (failed(*told), free.append(producer.buffer_available)), buffer_memory=40_000) as (
+    async with running(
+        on_failed=lambda *told: (failed(*told), free.append(producer.buffer_available)),
+        buffer_memory=40_000,
+    ) as (
         cluster,
         producer,
     ):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "POLICY_VIOLATION", times=None)
-        tasks = [asyncio.ensure_future(producer.send("orders", bytes(9_000), partition=at % 2)) for at in range(20)]
+        tasks = [
+            asyncio.ensure_future(producer.send("orders", bytes(9_000), partition=at % 2))
+            for at in range(20)
+        ]
         await asyncio.wait(tasks)
         await producer.flush()
         await turns(50)
@@ -326,7 +391,9 @@ async def test_the_bytes_stay_counted_until_the_call() -> None:
 async def test_a_send_that_waits_is_served_after_the_call() -> None:
     """Nothing else happens then that would serve it."""
     failed = Failed()
-    async with running(on_failed=failed, buffer_memory=24_000, max_block_ms=10_000, batch_max_size=16_384) as (cluster, producer):
+    async with running(
+        on_failed=failed, buffer_memory=24_000, max_block_ms=10_000, batch_max_size=16_384
+    ) as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "POLICY_VIOLATION")
         await producer.send("orders", bytes(14_000), partition=0)
@@ -340,7 +407,9 @@ async def test_a_send_that_waits_is_served_after_the_call() -> None:
 async def test_records_that_were_never_queued_are_not_handed_out() -> None:
     """Their caller has them: `send` raised."""
     failed = Failed()
-    async with running(on_failed=failed, max_block_ms=1_000, max_request_size=1_000, batch_size=500) as (_, producer):
+    async with running(
+        on_failed=failed, max_block_ms=1_000, max_request_size=1_000, batch_size=500
+    ) as (_, producer):
         with pytest.raises(RecordTooLarge):
             await producer.send("orders", bytes(2_000))
         with pytest.raises(Exception, match="partition 9"):
@@ -352,7 +421,10 @@ async def test_records_that_were_never_queued_are_not_handed_out() -> None:
 async def test_records_of_an_aborted_transaction() -> None:
     """A record that failed by itself is handed out. Records that are dropped with their transaction are not: its code has them."""
     failed = Failed()
-    async with running(on_failed=failed, transactional_id="t", linger_ms=100) as (cluster, producer):
+    async with running(on_failed=failed, transactional_id="t", linger_ms=100) as (
+        cluster,
+        producer,
+    ):
         with pytest.raises(ZeroDivisionError):
             async with producer.transaction():
                 await producer.send("orders", b"dropped", partition=0)

@@ -22,7 +22,11 @@ def circles() -> list[str]:
     try:
         gc.collect()
         return sorted(
-            {type(one).__qualname__ for one in gc.garbage if type(one).__module__.startswith(("aioproducer.core", "aioproducer.engine"))}
+            {
+                type(one).__qualname__
+                for one in gc.garbage
+                if type(one).__module__.startswith(("aioproducer.core", "aioproducer.engine"))
+            }
         )
     finally:
         gc.set_debug(0)
@@ -31,13 +35,21 @@ def circles() -> list[str]:
 
 async def send_and_look(producer: Producer[Any, Any]) -> None:
     for _ in range(5):
-        await asyncio.gather(*[await producer.send("orders", bytes(100), b"%d" % number) for number in range(100)])
-    for delivery in [await producer.send("orders", bytes(100), headers=[("a", b"b")]) for _ in range(100)]:
+        await asyncio.gather(
+            *[await producer.send("orders", bytes(100), b"%d" % number) for number in range(100)]
+        )
+    for delivery in [
+        await producer.send("orders", bytes(100), headers=[("a", b"b")]) for _ in range(100)
+    ]:
         await delivery
     await (await producer.send_many("orders", [bytes(100)] * 300))
 
 
-@pytest.mark.parametrize("options", [{}, {"linger_ms": 5}, {"buffer_memory": 40_000}], ids=["plain", "linger", "admission"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"linger_ms": 5}, {"buffer_memory": 40_000}],
+    ids=["plain", "linger", "admission"],
+)
 @jumping
 async def test_sent_records_leave_no_circles(options: dict[str, Any]) -> None:
     """Batches, results, deliveries and pending sends form no reference cycles."""

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 LOOPS = {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
 HELD = 0.6  # seconds, twice every time-out below
-SHORT = {"request_timeout_ms": 300, "delivery_timeout_ms": 300, "max_block_ms": 300, "retry_backoff_ms": 1}
+SHORT = {
+    "request_timeout_ms": 300,
+    "delivery_timeout_ms": 300,
+    "max_block_ms": 300,
+    "retry_backoff_ms": 1,
+}
 
 
 @contextmanager
@@ -119,7 +124,12 @@ def test_memory_that_waited_in_the_socket_counts(kind: str) -> None:
     with elsewhere(lambda cluster: cluster.delay("Produce", 0.05)) as cluster:
 
         async def main() -> None:
-            async with Producer(bootstrap_servers=cluster.bootstrap_servers, buffer_memory=4000, batch_size=1000, **SHORT) as producer:
+            async with Producer(
+                bootstrap_servers=cluster.bootstrap_servers,
+                buffer_memory=4000,
+                batch_size=1000,
+                **SHORT,
+            ) as producer:
                 await known(producer)
                 first = await producer.send("orders", b"." * 2500, partition=0)
                 waiting = asyncio.create_task(producer.send("orders", b"." * 2500, partition=0))

@@ -33,7 +33,9 @@ TROUBLES: dict[str, Callable[[FakeCluster], object]] = {
     "none": lambda _: None,
     "revoked": lambda cluster: cluster.security.revoke("alice"),
     "another password": lambda cluster: cluster.security.grant("alice", f"{WORD}another"),
-    "cut in the exchange": lambda cluster: cluster.fail("SaslAuthenticate", disconnect="before", times=3),
+    "cut in the exchange": lambda cluster: cluster.fail(
+        "SaslAuthenticate", disconnect="before", times=3
+    ),
     "garbage in the exchange": lambda cluster: cluster.garbage("SaslAuthenticate", times=3),
     "silence in the exchange": lambda cluster: cluster.hang("SaslAuthenticate"),
 }
@@ -48,7 +50,13 @@ async def go_on(producer: Producer[Any, Any], seconds: float) -> list[str]:
             await producer.send_and_wait("orders", b"v")
         except KafkaError as error:
             shown += traceback.format_exception(error)
-        shown += [repr(producer), repr(producer.config), producer.explain(), repr(producer.health()), repr(producer.metrics())]
+        shown += [
+            repr(producer),
+            repr(producer.config),
+            producer.explain(),
+            repr(producer.health()),
+            repr(producer.metrics()),
+        ]
         await asyncio.sleep(0.5)
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     return [*shown, repr(tasks)]
@@ -57,13 +65,19 @@ async def go_on(producer: Producer[Any, Any], seconds: float) -> list[str]:
 def vars_of(thing: object) -> dict[str, object]:
     """Return the attributes of an object, those in slots, too."""
     slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
-    return {**getattr(thing, "__dict__", {}), **{name: getattr(thing, name) for name in slots if hasattr(thing, name)}}
+    return {
+        **getattr(thing, "__dict__", {}),
+        **{name: getattr(thing, name) for name in slots if hasattr(thing, name)},
+    }
 
 
 def run(act: Any, caplog: pytest.LogCaptureFixture) -> list[str]:
     """Run it in debug mode. Returns what it returns, and what was logged and warned of."""
     caplog.set_level(logging.DEBUG)
-    with warnings.catch_warnings(record=True) as warned, asyncio.Runner(debug=True, loop_factory=JumpingLoop) as runner:
+    with (
+        warnings.catch_warnings(record=True) as warned,
+        asyncio.Runner(debug=True, loop_factory=JumpingLoop) as runner,
+    ):
         warnings.simplefilter("always")
         shown = runner.run(act)
         gc.collect()
@@ -74,7 +88,9 @@ def run(act: Any, caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_life_shows_no_secret(mechanism: str, trouble: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_life_shows_no_secret(
+    mechanism: str, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Sessions of two seconds, which are renewed; then the trouble, of which errors tell."""
 
     async def act() -> list[str]:
@@ -82,7 +98,12 @@ def test_a_life_shows_no_secret(mechanism: str, trouble: str, caplog: pytest.Log
         security = ListenerSecurity("SASL_PLAINTEXT", users={"alice": SECRET}, session_ms=2000)
         async with FakeCluster(memory=True, security=security) as cluster:
             cluster.create_topic("orders")
-            options = {"sasl_mechanism": mechanism, "sasl_username": "alice", "sasl_password": SECRET, "delivery_timeout_ms": 3000}
+            options = {
+                "sasl_mechanism": mechanism,
+                "sasl_username": "alice",
+                "sasl_password": SECRET,
+                "delivery_timeout_ms": 3000,
+            }
             options |= {"request_timeout_ms": 1000, "close_timeout_ms": 1000}
             async with Producer(**cluster.client_options, **options) as producer:
                 shown = await go_on(producer, 5)
@@ -122,7 +143,10 @@ class Source:
 TOKEN_TROUBLES: dict[str, tuple[Any, str]] = {
     "none": (SECRET, ""),
     "raises": (ConnectionError(f"{WORD}text"), "the token function raised ConnectionError"),
-    "gives nonsense": ([f"{WORD}list"], "the token function returned a tuple of (list, NoneType, str)"),
+    "gives nonsense": (
+        [f"{WORD}list"],
+        "the token function returned a tuple of (list, NoneType, str)",
+    ),
     "cannot be sent": (f"{WORD}a b", "the token has a blank or a line break"),
     "refused": (f"{WORD}another", "CredentialsRefused"),
 }
@@ -140,7 +164,11 @@ def test_a_life_with_tokens_shows_no_secret(trouble: str, caplog: pytest.LogCapt
         security = ListenerSecurity("SASL_PLAINTEXT", session_ms=2000, tokens=tokens)
         async with FakeCluster(memory=True, security=security) as cluster:
             cluster.create_topic("orders")
-            options: dict[str, Any] = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token": source, "delivery_timeout_ms": 3000}
+            options: dict[str, Any] = {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token": source,
+                "delivery_timeout_ms": 3000,
+            }
             options |= {"request_timeout_ms": 1000, "close_timeout_ms": 1000}
             async with Producer(**cluster.client_options, **options) as producer:
                 shown = await go_on(producer, 5)
@@ -149,7 +177,13 @@ def test_a_life_with_tokens_shows_no_secret(trouble: str, caplog: pytest.LogCapt
                     cluster.security.change(tokens=ListenerTokens(unsecured=False))
                     cluster.disconnect_all()
                 shown += await go_on(producer, 12)
-            return [*shown, repr(producer), repr(producer.config), *map(repr, cluster.requests()), repr(cluster.violations)]
+            return [
+                *shown,
+                repr(producer),
+                repr(producer.config),
+                *map(repr, cluster.requests()),
+                repr(cluster.violations),
+            ]
 
     shown = run(act(), caplog)
     assert len(shown) > 60
@@ -168,14 +202,29 @@ def test_a_start_that_is_refused_shows_no_secret(
 
     async def act() -> list[str]:
         asyncio.get_running_loop().slow_callback_duration = 0
-        async with FakeCluster(memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users={"alice": SECRET})) as cluster:
-            options = {"sasl_mechanism": mechanism, "sasl_username": "alice", "sasl_password": password, "max_block_ms": 5000}
+        async with FakeCluster(
+            memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users={"alice": SECRET})
+        ) as cluster:
+            options = {
+                "sasl_mechanism": mechanism,
+                "sasl_username": "alice",
+                "sasl_password": password,
+                "max_block_ms": 5000,
+            }
             producer: Producer[Any, Any] = Producer(**cluster.client_options, **options)
             with pytest.raises(KafkaError) as caught:
                 await producer.start()
             text = str(caught.value)
-            assert f"{tmp_path / source} cannot be read" in text if source == "nothing" else "'alice'" in text
-            shown = [*traceback.format_exception(caught.value), json.dumps(text), producer.explain()]
+            assert (
+                f"{tmp_path / source} cannot be read" in text
+                if source == "nothing"
+                else "'alice'" in text
+            )
+            shown = [
+                *traceback.format_exception(caught.value),
+                json.dumps(text),
+                producer.explain(),
+            ]
             await producer.stop()
             return shown
 

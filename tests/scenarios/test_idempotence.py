@@ -15,7 +15,14 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from whole import jumping, running
 
-from aioproducer import BootstrapFailed, BrokerError, DeliveryError, Persisted, Producer, TimestampType
+from aioproducer import (
+    BootstrapFailed,
+    BrokerError,
+    DeliveryError,
+    Persisted,
+    Producer,
+    TimestampType,
+)
 from aioproducer.core.sequence_numbers import LAST_EPOCH
 from aioproducer.testing import FakeCluster
 
@@ -35,7 +42,10 @@ def numbered(number: int) -> bytes:
 
 async def send_all(producer: Producer[Any, Any], count: int, first: int = 0) -> list[Any]:
     """Send `count` batches to partition 0."""
-    return [await producer.send("orders", numbered(number), partition=0) for number in range(first, first + count)]
+    return [
+        await producer.send("orders", numbered(number), partition=0)
+        for number in range(first, first + count)
+    ]
 
 
 def logged(cluster: FakeCluster) -> list[int]:
@@ -62,7 +72,13 @@ async def ends(deliveries: list[Any]) -> list[Any]:
     return await asyncio.gather(*deliveries, return_exceptions=True)
 
 
-REFUSALS = ["NOT_ENOUGH_REPLICAS", "NOT_LEADER_OR_FOLLOWER", "CORRUPT_MESSAGE", "UNKNOWN_TOPIC_OR_PARTITION", "KAFKA_STORAGE_ERROR"]
+REFUSALS = [
+    "NOT_ENOUGH_REPLICAS",
+    "NOT_LEADER_OR_FOLLOWER",
+    "CORRUPT_MESSAGE",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "KAFKA_STORAGE_ERROR",
+]
 
 
 @pytest.mark.parametrize("error", REFUSALS)
@@ -106,7 +122,17 @@ async def test_too_few_replicas_after_the_append_costs_no_second_record() -> Non
 
 TROUBLE = st.lists(
     st.sampled_from(
-        [*REFUSALS, "REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "MESSAGE_TOO_LARGE", "before", "after", "lost", "move", "ok"]
+        [
+            *REFUSALS,
+            "REQUEST_TIMED_OUT",
+            "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+            "MESSAGE_TOO_LARGE",
+            "before",
+            "after",
+            "lost",
+            "move",
+            "ok",
+        ]
     ),
     max_size=14,
 )
@@ -129,7 +155,9 @@ def script(cluster: FakeCluster, trouble: str) -> None:
 async def play(troubles: Sequence[str], batch_size: int) -> tuple[list[int], list[Any]]:
     """Send 120 records. Returns the numbers of those in the log, and the outcomes of all."""
     trouble = list(troubles)
-    async with running(brokers=2, verify_records=True, batch_size=batch_size, request_timeout_ms=2000, **ON) as (cluster, producer):
+    async with running(
+        brokers=2, verify_records=True, batch_size=batch_size, request_timeout_ms=2000, **ON
+    ) as (cluster, producer):
         deliveries = []
         for number in range(120):
             deliveries.append(await producer.send("orders", numbered(number), partition=0))
@@ -143,16 +171,32 @@ async def play(troubles: Sequence[str], batch_size: int) -> tuple[list[int], lis
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(trouble=TROUBLE, batch_size=st.sampled_from([100, 700, 16_384]))
-@example(trouble=["MESSAGE_TOO_LARGE", *["REQUEST_TIMED_OUT"] * 3, "MESSAGE_TOO_LARGE", "REQUEST_TIMED_OUT"], batch_size=700)
+@example(
+    trouble=[
+        "MESSAGE_TOO_LARGE",
+        *["REQUEST_TIMED_OUT"] * 3,
+        "MESSAGE_TOO_LARGE",
+        "REQUEST_TIMED_OUT",
+    ],
+    batch_size=700,
+)
 def test_five_in_flight_never_reorder_nor_repeat(trouble: list[str], batch_size: int) -> None:
     """Refusals, lost answers, lost connections, split batches and elections come in any order (rows 53, 57, 58)."""
     with asyncio.Runner(loop_factory=loops.jumping) as runner:
         log, outcomes = runner.run(asyncio.wait_for(play(trouble, batch_size), 3000))
     assert log == sorted(set(log)), "in call order, once"
-    failed = {number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
-    assert sum(number not in log for number in failed) <= 14, "only single records that were said to be too large"
-    assert not failed.keys() & set(log) or "MESSAGE_TOO_LARGE" in trouble, "only what was cut in two although it may have been written"
-    assert all(outcome.persisted is Persisted.MAYBE for number, outcome in failed.items() if number in log)
+    failed = {
+        number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
+    }
+    assert sum(number not in log for number in failed) <= 14, (
+        "only single records that were said to be too large"
+    )
+    assert not failed.keys() & set(log) or "MESSAGE_TOO_LARGE" in trouble, (
+        "only what was cut in two although it may have been written"
+    )
+    assert all(
+        outcome.persisted is Persisted.MAYBE for number, outcome in failed.items() if number in log
+    )
     assert [outcome.offset for outcome in outcomes if outcome not in failed.values()] == [
         place for place, number in enumerate(log) if number not in failed
     ]
@@ -167,7 +211,10 @@ async def test_what_expired_in_flight_is_followed_by_a_new_epoch() -> None:
 
     Under the new epoch the broker would refuse the late batch if it came later.
     """
-    async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (cluster, producer):
+    async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.drop_reply("Produce", times=2)
         [lost] = await ends(await send_all(producer, 1, 1))
@@ -182,7 +229,10 @@ async def test_what_expired_in_flight_is_followed_by_a_new_epoch() -> None:
 @jumping
 async def test_what_expired_unsent_costs_no_number() -> None:
     """Row 60: the records fail with certainty, and later records go on under the same epoch."""
-    async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (cluster, producer):
+    async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         cluster.move_leader("orders", 0, None)
         cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
@@ -197,7 +247,10 @@ async def test_what_expired_unsent_costs_no_number() -> None:
 @jumping
 async def test_a_late_acknowledgement_spares_the_new_epoch() -> None:
     """The record expired before its answer came. The late answer proves that no sequence number is missing."""
-    async with running(delivery_timeout_ms=2000, request_timeout_ms=2000, **ONE_EACH) as (cluster, producer):
+    async with running(delivery_timeout_ms=2000, request_timeout_ms=2000, **ONE_EACH) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", numbered(0), partition=0)
         hang = cluster.hang("Produce", when="after", times=1)
         [delivery] = await send_all(producer, 1, 1)
@@ -246,7 +299,9 @@ async def two_are_blamed(cluster: FakeCluster, producer: Producer[Any, Any]) -> 
     cluster.delay("Produce", 0.01)
     cluster.fail("Produce", "INVALID_RECORD", record_errors={1: "no", 3: "nor this"})
     outcomes = await ends(await send_all(producer, 60, 1))
-    failed = [number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, Exception)]
+    failed = [
+        number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, Exception)
+    ]
     cluster.faults.clear()
     return failed
 
@@ -301,23 +356,34 @@ async def test_records_of_a_duplicate_have_their_own_times(stamps: bool, ended: 
     On a LogAppendTime topic that is the time of the append.
     """
     async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"} if stamps else {})
+        cluster.create_topic(
+            "stamped", config={"message.timestamp.type": "LogAppendTime"} if stamps else {}
+        )
         async with running(cluster, **ONE_EACH | {"batch_size": 16_384}) as (_, producer):
             await producer.partitions_for("stamped")
             cluster.fail("Produce", disconnect="after")
             if ended != "lost answer":
                 cluster.fail("Produce", ended)
-            deliveries = [await producer.send("stamped", b"v", timestamp_ms=stamp) for stamp in (1_000, 3_000, 2_000)]
+            deliveries = [
+                await producer.send("stamped", b"v", timestamp_ms=stamp)
+                for stamp in (1_000, 3_000, 2_000)
+            ]
             metadata = await asyncio.gather(*deliveries)
             assert len({each.timestamp_type for each in metadata}) == 1
             told = [each.timestamp_ms for each in metadata]
             is_told = stamps and ended == "lost answer"  # the error comes without any time
             assert metadata[0].timestamp_type == TimestampType(is_told)
-            assert told == ([record.timestamp_ms for record in cluster.records("stamped", 0)] if is_told else [1_000, 3_000, 2_000])
+            assert told == (
+                [record.timestamp_ms for record in cluster.records("stamped", 0)]
+                if is_told
+                else [1_000, 3_000, 2_000]
+            )
 
 
 @jumping
-async def test_a_duplicate_within_the_millisecond_of_its_append_goes_by_what_the_topic_showed() -> None:
+async def test_a_duplicate_within_the_millisecond_of_its_append_goes_by_what_the_topic_showed() -> (
+    None
+):
     """The latest of the records' own times equals the time of the append.
 
     An earlier answer of the topic shows which of the two the broker means.
@@ -328,24 +394,33 @@ async def test_a_duplicate_within_the_millisecond_of_its_append_goes_by_what_the
             before = await producer.send_and_wait("stamped", b"v")
             assert before.timestamp_type is TimestampType.LOG_APPEND_TIME
             cluster.fail("Produce", disconnect="after")
-            deliveries = [await producer.send("stamped", b"v", timestamp_ms=stamp) for stamp in (7, cluster.now_ms())]
+            deliveries = [
+                await producer.send("stamped", b"v", timestamp_ms=stamp)
+                for stamp in (7, cluster.now_ms())
+            ]
             metadata = await asyncio.gather(*deliveries)
             assert [(each.timestamp_ms, each.timestamp_type) for each in metadata] == [
-                (record.timestamp_ms, TimestampType.LOG_APPEND_TIME) for record in cluster.records("stamped", 0)[1:]
+                (record.timestamp_ms, TimestampType.LOG_APPEND_TIME)
+                for record in cluster.records("stamped", 0)[1:]
             ]
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
 @pytest.mark.parametrize("ended", ["refused", "lost request"])
 @jumping
-async def test_a_second_attempt_that_is_no_duplicate_has_the_time_of_its_append(ended: str, is_idempotent: bool) -> None:
+async def test_a_second_attempt_that_is_no_duplicate_has_the_time_of_its_append(
+    ended: str, is_idempotent: bool
+) -> None:
     """The answer's time is the record's own, and no answer of the topic came before.
 
     A batch is no duplicate if its first attempt was refused for certain, or without idempotence.
     """
     async with FakeCluster(memory=True, wall_clock=lambda: NOW / 1000) as cluster:
         cluster.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
-        async with running(cluster, **ONE_EACH | {"enable_idempotence": is_idempotent}) as (_, producer):
+        async with running(cluster, **ONE_EACH | {"enable_idempotence": is_idempotent}) as (
+            _,
+            producer,
+        ):
             if ended == "refused":
                 cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
             else:
@@ -386,7 +461,9 @@ async def test_what_may_be_there_is_not_sent_under_another_number() -> None:
         assert logged(cluster) == list(range(5))
 
 
-@pytest.mark.parametrize("error", ["INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"])
+@pytest.mark.parametrize(
+    "error", ["INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"]
+)
 @jumping
 async def test_a_fenced_id_is_replaced(error: str) -> None:
     """Row 56: no other producer shares an idempotent producer's id, so the producer takes another id."""
@@ -411,7 +488,10 @@ async def test_epochs_that_are_used_up_ask_for_another_id() -> None:
             cluster.fail("Produce", error)
             await asyncio.gather(*await send_all(producer, 3, len(logged(cluster))))
         assert logged(cluster) == list(range(7))
-        ids = [(batch.producer_id, batch.producer_epoch) for batch in cluster.log("orders", 0).batches()]
+        ids = [
+            (batch.producer_id, batch.producer_epoch)
+            for batch in cluster.log("orders", 0).batches()
+        ]
         first = ids[0][0]
         assert list(dict.fromkeys(ids)) == [(first, 0), (first, LAST_EPOCH), (first + 1, 0)]
 
@@ -421,7 +501,9 @@ async def test_numbers_wrap() -> None:
     """Row 61: after 2147483647 comes 0, also in the middle of a batch and while some batches are in flight."""
     async with running(**ONE_EACH) as (cluster, producer):
         numbers = None
-        cluster.log("orders", 0)  # the broker does not know the producer, and takes any first number
+        cluster.log(
+            "orders", 0
+        )  # the broker does not know the producer, and takes any first number
         await producer.send_and_wait("orders", numbered(0), partition=1)
         queue = producer._engine.parts.partition_queues.routings["orders"].queues[0]
         await producer.send_and_wait("orders", numbered(0), partition=0)
@@ -433,13 +515,19 @@ async def test_numbers_wrap() -> None:
         cluster.fail("Produce", disconnect="after", times=2)
         await asyncio.gather(*await send_all(producer, 9, 1))
         assert logged(cluster) == list(range(10))
-        assert [batch.base_sequence for batch in cluster.log("orders", 0).batches()][1:] == [*range(2**31 - 3, 2**31), *range(6)]
+        assert [batch.base_sequence for batch in cluster.log("orders", 0).batches()][1:] == [
+            *range(2**31 - 3, 2**31),
+            *range(6),
+        ]
 
 
 # The id
 
 
-@pytest.mark.parametrize("trouble", ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "REQUEST_TIMED_OUT", "before", "after"])
+@pytest.mark.parametrize(
+    "trouble",
+    ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "REQUEST_TIMED_OUT", "before", "after"],
+)
 @jumping
 async def test_records_wait_for_an_id_that_is_late(trouble: str) -> None:
     """Row 62, IDM-01: the producer queues records while it waits for the id."""
@@ -460,20 +548,27 @@ async def test_records_whose_id_does_not_come_name_the_reason_at_their_time_out(
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cluster.fail("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS", times=None)
-        async with Producer(**cluster.client_options, delivery_timeout_ms=5000, request_timeout_ms=3000) as producer:
+        async with Producer(
+            **cluster.client_options, delivery_timeout_ms=5000, request_timeout_ms=3000
+        ) as producer:
             delivery = await producer.send("orders", b"v")
             await asyncio.sleep(1)
             reason = "a producer id (COORDINATOR_LOAD_IN_PROGRESS (14))"
             assert f"waits for {reason}" in producer.explain()
             with pytest.raises(
-                DeliveryError, match=re.escape(f"it was ready (waited for {reason}) (the record was not written; never sent)")
+                DeliveryError,
+                match=re.escape(
+                    f"it was ready (waited for {reason}) (the record was not written; never sent)"
+                ),
             ):
                 await delivery
 
 
 @pytest.mark.parametrize(("times", "least", "most"), [(1, 0.05, 0.2), (100, 0.5, 0.6)])
 @jumping
-async def test_a_start_waits_a_little_for_an_id_that_a_broker_has_not_yet(times: int, least: float, most: float) -> None:
+async def test_a_start_waits_a_little_for_an_id_that_a_broker_has_not_yet(
+    times: int, least: float, most: float
+) -> None:
     """A cluster that has just started has no id yet for its first producer.
 
     Without the wait in `start`, records sent at once would wait until the producer asks again.

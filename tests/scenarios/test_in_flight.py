@@ -24,7 +24,12 @@ ONE_EACH = {"batch_size": 100, "enable_idempotence": False}  # a batch for each 
 
 async def send_all(producer: Producer[Any, Any], count: int) -> None:
     """Send `count` batches to partition 0, and wait for their acknowledgements."""
-    await asyncio.gather(*[await producer.send("orders", b"%d" % number + b"." * 60, partition=0) for number in range(count)])
+    await asyncio.gather(
+        *[
+            await producer.send("orders", b"%d" % number + b"." * 60, partition=0)
+            for number in range(count)
+        ]
+    )
 
 
 def logged(cluster: FakeCluster) -> list[int]:
@@ -66,7 +71,10 @@ async def test_a_retry_is_not_overtaken_twice() -> None:
     async with running(**ONE_EACH) as (cluster, producer):
         cluster.delay("Produce", 0.01)
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
-        deliveries = [await producer.send("orders", b"%d" % number + b"." * 60, partition=0) for number in range(20)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number + b"." * 60, partition=0)
+            for number in range(20)
+        ]
         await deliveries[4]
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
         await asyncio.gather(*deliveries)
@@ -97,19 +105,28 @@ async def play(trouble: list[str], batch_size: int) -> tuple[list[int], set[int]
     """Send 120 records. Returns the numbers of those in the log, and of those that failed."""
     async with FakeCluster(brokers=2, memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=2)
-        async with running(cluster, max_in_flight_requests_per_connection=1, batch_size=batch_size, enable_idempotence=False) as (
+        async with running(
+            cluster,
+            max_in_flight_requests_per_connection=1,
+            batch_size=batch_size,
+            enable_idempotence=False,
+        ) as (
             _,
             producer,
         ):
             deliveries = []
             for number in range(120):
-                deliveries.append(await producer.send("orders", b"%d" % number + b"." * 60, partition=0))
+                deliveries.append(
+                    await producer.send("orders", b"%d" % number + b"." * 60, partition=0)
+                )
                 if number % 10 == 9 and trouble:
                     script(cluster, trouble.pop())
                     await asyncio.sleep(0.01)
             outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
             cluster.faults.clear()
-        return logged(cluster), {number for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
+        return logged(cluster), {
+            number for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
+        }
 
 
 def script(cluster: FakeCluster, trouble: str) -> None:
@@ -139,7 +156,10 @@ def test_one_in_flight_never_reorders(trouble: list[str], batch_size: int) -> No
 @jumping
 async def test_as_many_requests_are_in_flight_as_may_be(in_flight: int) -> None:
     """The Sender has no more requests in flight than it may, and no fewer."""
-    async with running(max_in_flight_requests_per_connection=in_flight, **ONE_EACH) as (cluster, producer):
+    async with running(max_in_flight_requests_per_connection=in_flight, **ONE_EACH) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", b"first", partition=0)
         hang = cluster.hang("Produce")
         deliveries = [await producer.send("orders", b"." * 60, partition=0) for _ in range(12)]

@@ -62,7 +62,12 @@ class Alarm:
         else:
             # A C function, with other streams and loops; anyio's semaphore has none.
             is_one = (
-                is_inner and (event == "call" or (event == "return" and "anyio" not in frame.f_code.co_filename)) and not is_waking(frame)
+                is_inner
+                and (
+                    event == "call"
+                    or (event == "return" and "anyio" not in frame.f_code.co_filename)
+                )
+                and not is_waking(frame)
             )
         if is_one:
             self.left -= 1
@@ -77,7 +82,11 @@ class Alarm:
 
 def is_waking(frame: FrameType) -> bool:
     """Whether asyncio schedules the step of a task, the future of which is done by then: whoever wakes it, the step is lost."""
-    return frame.f_back is not None and frame.f_back.f_code.co_qualname in {"wake", "_Waiters.wake", "PendingSend.notify"}
+    return frame.f_back is not None and frame.f_back.f_code.co_qualname in {
+        "wake",
+        "_Waiters.wake",
+        "PendingSend.notify",
+    }
 
 
 FULL = {"batch_size": 1000, "batch_max_size": 1000}
@@ -100,11 +109,17 @@ def run_on_after_ctrl_c(main: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def running(build: Any, partitions: int, options: dict[str, Any]) -> AsyncIterator[tuple[FakeCluster, Any]]:
+async def running(
+    build: Any, partitions: int, options: dict[str, Any]
+) -> AsyncIterator[tuple[FakeCluster, Any]]:
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=partitions)
         async with producer_on(build)(
-            close_timeout_ms=1000, reconnect_backoff_ms=1, reconnect_backoff_max_ms=1, **options, **cluster.client_options
+            close_timeout_ms=1000,
+            reconnect_backoff_ms=1,
+            reconnect_backoff_max_ms=1,
+            **options,
+            **cluster.client_options,
         ) as producer:
             await producer.partitions_for("orders")
             yield cluster, producer
@@ -124,10 +139,19 @@ async def ended(delivery: Any) -> None:
         (1, 2, {"linger_ms": 0, "compression_type": "gzip", **FULL}),
         (1, 1, {"linger_ms": 0, "acks": 0, "enable_idempotence": False}),
     ],
-    ids=["one", "one that lingers", "two partitions", "one in flight", "compressed", "no acknowledgements"],
+    ids=[
+        "one",
+        "one that lingers",
+        "two partitions",
+        "one in flight",
+        "compressed",
+        "no acknowledgements",
+    ],
 )
 @pytest.mark.parametrize("build", BUILDS)
-def test_an_interrupted_callback_is_made_good(build: Any, partitions: int, records: int, options: dict[str, Any]) -> None:
+def test_an_interrupted_callback_is_made_good(
+    build: Any, partitions: int, records: int, options: dict[str, Any]
+) -> None:
     """Wherever it was interrupted, each record is in the log once and in order, its task is woken, and memory and slots are free again.
 
     Batches that were taken off their queues waited for their expiry, with a slot of the connection; the batches of an answer did, and their tasks.
@@ -144,7 +168,9 @@ def test_an_interrupted_callback_is_made_good(build: Any, partitions: int, recor
                 deliveries = []
                 for at in range(records):
                     value = b"%d, %d" % (events, at)
-                    deliveries.append(producer.send_nowait("orders", value.ljust(400), partition=at % partitions))
+                    deliveries.append(
+                        producer.send_nowait("orders", value.ljust(400), partition=at % partitions)
+                    )
                     expected[at % partitions].append(value)
                 tasks = [asyncio.create_task(ended(delivery)) for delivery in deliveries]
                 alarm.start()
@@ -171,7 +197,10 @@ def test_an_interrupted_drain_serves_the_sends_that_wait(build: Any) -> None:
 
     async def main() -> None:
         before = 0
-        async with running(build, 1, {"linger_ms": 0, "buffer_memory": 2500, **FULL}) as (cluster, producer):
+        async with running(build, 1, {"linger_ms": 0, "buffer_memory": 2500, **FULL}) as (
+            cluster,
+            producer,
+        ):
             alarm, events = Alarm(0), 0
 
             async def send(value: bytes) -> None:
@@ -188,13 +217,22 @@ def test_an_interrupted_drain_serves_the_sends_that_wait(build: Any) -> None:
                 await asyncio.wait(sends, timeout=2)
                 sys.setprofile(None)
                 assert all(task.done() for task in sends), alarm.where
-                errors = {value: task.exception() for value, task in zip(values, sends, strict=True) if task.exception() is not None}
+                errors = {
+                    value: task.exception()
+                    for value, task in zip(values, sends, strict=True)
+                    if task.exception() is not None
+                }
                 assert len(errors) <= 1, (alarm.where, errors)
-                assert all(isinstance(error, UsageError) for error in errors.values()), (alarm.where, errors)
+                assert all(isinstance(error, UsageError) for error in errors.values()), (
+                    alarm.where,
+                    errors,
+                )
                 await producer.flush(timeout=1)
                 found = [value.strip() for value in cluster.values("orders")][before:]
                 before += len(found)
-                assert [value for value in found if value not in errors] == [value for value in values if value not in errors], alarm.where
+                assert [value for value in found if value not in errors] == [
+                    value for value in values if value not in errors
+                ], alarm.where
                 assert producer.buffer_available == producer.config.buffer_memory, alarm.where
             assert events > 200
 

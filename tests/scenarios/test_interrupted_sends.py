@@ -61,7 +61,9 @@ WIDER = {"batch_size": 1000, "batch_max_size": 9000}
 )
 @pytest.mark.parametrize("build", BUILDS)
 @jumping
-async def test_an_interrupted_send_leaves_nothing_half_done(build: Any, options: dict[str, Any], records: int, given: Any) -> None:
+async def test_an_interrupted_send_leaves_nothing_half_done(
+    build: Any, options: dict[str, Any], records: int, given: Any
+) -> None:
     """Wherever it was interrupted, no later record waits, memory returns to its whole, and no broker gets a batch without records.
 
     A drain counted as scheduled, so that no record left any more; the producer failed with a KeyError; bytes of `buffer_memory` were lost;
@@ -69,7 +71,9 @@ async def test_an_interrupted_send_leaves_nothing_half_done(build: Any, options:
     """
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", partitions=1)
-        async with producer_on(build)(close_timeout_ms=1000, **options, **cluster.client_options) as producer:
+        async with producer_on(build)(
+            close_timeout_ms=1000, **options, **cluster.client_options
+        ) as producer:
             await producer.send_and_wait("orders", b"first")
             alarm, events, before = Alarm(0), 0, asyncio.get_running_loop().time()
             sent = []
@@ -79,7 +83,10 @@ async def test_an_interrupted_send_leaves_nothing_half_done(build: Any, options:
                 try:
                     with alarm:
                         # It keeps the deliveries before an exception.
-                        sent.extend(producer.send_nowait("orders", b"v" * 400, **given) for _ in range(records))
+                        sent.extend(
+                            producer.send_nowait("orders", b"v" * 400, **given)
+                            for _ in range(records)
+                        )
                 except KeyboardInterrupt:
                     pass
                 if events % 2:
@@ -121,7 +128,9 @@ class Handler(Alarm):
     ],
     ids=["one", "one that lingers", "full batches", "with keys", "the slow path"],
 )
-@pytest.mark.parametrize("inner", [[b"inner"], [b"w" * 400] * 3], ids=["a small record", "large ones"])
+@pytest.mark.parametrize(
+    "inner", [[b"inner"], [b"w" * 400] * 3], ids=["a small record", "large ones"]
+)
 @pytest.mark.parametrize("build", BUILDS)
 @jumping
 async def test_a_signal_handler_sends_within_a_send(
@@ -140,9 +149,17 @@ async def test_a_signal_handler_sends_within_a_send(
             handler, events = Handler(0, lambda: None), 0
             while handler.left <= 0:
                 events += 1
-                handler = Handler(events, lambda: sent.extend([producer.send_nowait("orders", value) for value in inner]))
+                handler = Handler(
+                    events,
+                    lambda: sent.extend([producer.send_nowait("orders", value) for value in inner]),
+                )
                 with handler:
-                    sent.extend([producer.send_nowait("orders", b"v" * 400, **given) for _ in range(records)])
+                    sent.extend(
+                        [
+                            producer.send_nowait("orders", b"v" * 400, **given)
+                            for _ in range(records)
+                        ]
+                    )
                 await asyncio.gather(*sent)
                 assert producer.buffer_available == producer.config.buffer_memory, events
             assert events > 20
@@ -173,14 +190,22 @@ def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) 
             cluster.create_topic("orders")
             async with Producer(**cluster.client_options) as producer:
                 monkeypatch.setattr(Recorder, "answered", interrupt)
-                assert (await asyncio.wait_for(producer.send_and_wait("orders", b"value"), 1)).offset == 0
+                assert (
+                    await asyncio.wait_for(producer.send_and_wait("orders", b"value"), 1)
+                ).offset == 0
 
     run_on_after_ctrl_c(main())
 
 
 @pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
-@pytest.mark.parametrize(("owner", "method"), [(Admission, "go_on"), (Sender, "drain_all")], ids=["while a burst goes on", "at a drain"])
-def test_an_interrupted_drain_is_followed_by_another(monkeypatch: pytest.MonkeyPatch, linger_ms: Any, owner: Any, method: str) -> None:
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [(Admission, "go_on"), (Sender, "drain_all")],
+    ids=["while a burst goes on", "at a drain"],
+)
+def test_an_interrupted_drain_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch, linger_ms: Any, owner: Any, method: str
+) -> None:
     """Ctrl-C ends the loop within a scheduled drain. Once the loop runs again, all records leave: it counted as scheduled, and none did."""
     usual, left = getattr(owner, method), [2]
 
@@ -197,6 +222,8 @@ def test_an_interrupted_drain_is_followed_by_another(monkeypatch: pytest.MonkeyP
                 await producer.send_and_wait("orders", b"first")
                 monkeypatch.setattr(owner, method, interrupt)
                 async with asyncio.timeout(1):
-                    await asyncio.gather(*[await producer.send("orders", b"value" * 20) for _ in range(9000)])
+                    await asyncio.gather(
+                        *[await producer.send("orders", b"value" * 20) for _ in range(9000)]
+                    )
 
     run_on_after_ctrl_c(main())

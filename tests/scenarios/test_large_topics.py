@@ -37,7 +37,9 @@ async def taken(producer: Producer[Any, Any]) -> AsyncIterator[int]:
     while not parts._taking:
         turn += 1
         assert turn < 1000
-        if parts.schedule._changed and not parts.schedule._asked:  # the topic is not new: there is a pause since the last answer
+        if (
+            parts.schedule._changed and not parts.schedule._asked
+        ):  # the topic is not new: there is a pause since the last answer
             await asyncio.sleep(parts._not_before - asyncio.get_running_loop().time())
         await asyncio.sleep(0)
     turn = 0
@@ -59,7 +61,9 @@ class Senders:
         """Start one send, and let the loop iterate, so that the next send waits behind it."""
         value = b"%d" % len(self._tasks)
         self.values[partition].append(value)
-        self._tasks.append(asyncio.create_task(self._producer.send("large", value, partition=partition)))
+        self._tasks.append(
+            asyncio.create_task(self._producer.send("large", value, partition=partition))
+        )
         await asyncio.sleep(0)
 
     async def delivered(self) -> list[Any]:
@@ -122,7 +126,10 @@ async def test_one_that_is_made_anew_while_records_flow(partitions: int) -> None
     """Each record ends once: the new topic has it, or it fails as its partition is no more. No record goes to another partition."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("large", partitions=MANY)
-        async with running(cluster, delivery_timeout_ms=5000, request_timeout_ms=3000) as (_, producer):
+        async with running(cluster, delivery_timeout_ms=5000, request_timeout_ms=3000) as (
+            _,
+            producer,
+        ):
             senders = Senders(producer)
             for partition in (0, 3, MANY - 1):
                 await senders.begin(partition)
@@ -136,7 +143,9 @@ async def test_one_that_is_made_anew_while_records_flow(partitions: int) -> None
                     await later.begin(number)
             outcomes = await later.delivered()
             failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-            assert all(isinstance(failure, (DeliveryError, MetadataTimeout)) for failure in failures)
+            assert all(
+                isinstance(failure, (DeliveryError, MetadataTimeout)) for failure in failures
+            )
             assert bool(failures) == (partitions < MANY)
             for number, values in later.values.items():
                 if number < partitions:

@@ -8,7 +8,9 @@ from aioproducer.testing import FakeCluster
 
 
 @jumping
-async def test_what_waits_for_a_batch_at_the_old_leader_goes_to_the_new_one_when_that_ends() -> None:
+async def test_what_waits_for_a_batch_at_the_old_leader_goes_to_the_new_one_when_that_ends() -> (
+    None
+):
     """A batch is unanswered at broker 1, the next batch waits for it, and broker 2 leads by then.
 
     The answer of broker 1 must let the Sender send the next batch at once.

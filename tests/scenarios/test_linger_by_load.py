@@ -36,7 +36,9 @@ async def far(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, 
 def batches(cluster: FakeCluster) -> list[list[bytes | None]]:
     """Return the values of each batch in the log of partition 0, after the first."""
     values: Iterator[bytes | None] = iter(cluster.values("orders", 0))
-    return [[next(values) for _ in range(batch.count)] for batch in cluster.log("orders", 0).batches()][1:]
+    return [
+        [next(values) for _ in range(batch.count)] for batch in cluster.log("orders", 0).batches()
+    ][1:]
 
 
 def sent_at(cluster: FakeCluster) -> list[float]:
@@ -44,7 +46,9 @@ def sent_at(cluster: FakeCluster) -> list[float]:
     return [request.at for request in cluster.requests("Produce")][1:]
 
 
-async def send(producer: Producer[Any, Any], values: Sequence[bytes], every: float = 0.0) -> list[Delivery]:
+async def send(
+    producer: Producer[Any, Any], values: Sequence[bytes], every: float = 0.0
+) -> list[Delivery]:
     """Send `values` to partition 0."""
     deliveries = []
     for value in values:
@@ -86,7 +90,9 @@ async def test_full_batches_do_not_wait() -> None:
     """The Sender sends as many full batches as may be in flight at once. The partial batch waits for the last of them."""
     async with far(batch_size=1000) as (cluster, producer):
         began = now()
-        await asyncio.gather(*await send(producer, [b"%02d" % number + b"." * 100 for number in range(20)]))
+        await asyncio.gather(
+            *await send(producer, [b"%02d" % number + b"." * 100 for number in range(20)])
+        )
         *full, rest = batches(cluster)
         assert {len(batch) for batch in full} == {8}
         assert len(rest) == 4
@@ -116,11 +122,16 @@ async def test_two_halves_of_a_crowd_become_one() -> None:
         assert sorted(took)[45:] == pytest.approx([1.5 * ROUND_TRIP] * 5, abs=0.001)
 
 
-@pytest.mark.parametrize("trouble", ["answer lost", "connection lost", "refused", "refused for good", "expired"])
+@pytest.mark.parametrize(
+    "trouble", ["answer lost", "connection lost", "refused", "refused for good", "expired"]
+)
 @jumping
 async def test_nothing_is_left_behind(trouble: str) -> None:
     """The waiting records leave at any end of the batch in flight, in order, once each."""
-    options = {"request_timeout_ms": 1000, "delivery_timeout_ms": 1500 if trouble == "expired" else 20_000}
+    options = {
+        "request_timeout_ms": 1000,
+        "delivery_timeout_ms": 1500 if trouble == "expired" else 20_000,
+    }
     async with running(linger_ms="auto", **options) as (cluster, producer):
         await producer.send_and_wait("orders", b"before", partition=0)
         cluster.delay("Produce", ROUND_TRIP)
@@ -129,7 +140,9 @@ async def test_nothing_is_left_behind(trouble: str) -> None:
         elif trouble == "connection lost":
             cluster.fail("Produce", disconnect="after")
         else:
-            cluster.fail("Produce", "NOT_ENOUGH_REPLICAS" if trouble == "refused" else "INVALID_RECORD")
+            cluster.fail(
+                "Produce", "NOT_ENOUGH_REPLICAS" if trouble == "refused" else "INVALID_RECORD"
+            )
         first = await send(producer, [b"0"])
         await turns(5)
         behind = await send(producer, [b"1", b"2"])
@@ -152,7 +165,12 @@ async def test_nothing_is_left_behind(trouble: str) -> None:
 @jumping
 async def test_who_flushes_does_not_wait_for_the_answer_first(way: str) -> None:
     """The Sender sends the waiting records at once, beside the batch in flight."""
-    async with transactional(linger_ms="auto") if way == "commit" else running(linger_ms="auto") as (cluster, producer):
+    async with (
+        transactional(linger_ms="auto") if way == "commit" else running(linger_ms="auto") as (
+            cluster,
+            producer,
+        )
+    ):
         if way == "commit":
             await producer.begin_transaction()
         await producer.send_and_wait("orders", b"before", partition=0)
@@ -161,11 +179,20 @@ async def test_who_flushes_does_not_wait_for_the_answer_first(way: str) -> None:
         first = await send(producer, [b"0"])
         await asyncio.sleep(ROUND_TRIP / 2)
         rest = await send(producer, [b"1", b"2"])
-        leave = {"flush": producer.flush, "stop": producer.stop, "commit": producer.commit_transaction}[way]
+        leave = {
+            "flush": producer.flush,
+            "stop": producer.stop,
+            "commit": producer.commit_transaction,
+        }[way]
         await leave()
         assert all(delivery.done() for delivery in first + rest)
         assert sent_at(cluster) == pytest.approx([began, began + ROUND_TRIP / 2], abs=0.001)
-        assert (committed(cluster) if way == "commit" else cluster.values("orders", 0)) == [b"before", b"0", b"1", b"2"]
+        assert (committed(cluster) if way == "commit" else cluster.values("orders", 0)) == [
+            b"before",
+            b"0",
+            b"1",
+            b"2",
+        ]
 
 
 @jumping
@@ -192,12 +219,18 @@ async def test_it_tells_what_a_batch_waits_for() -> None:
         rest = await send(producer, [b"1"])
         await turns(5)
         told = producer.explain()
-        assert "more records, or the end of what its partition has in flight (linger_ms='auto')" in told
+        assert (
+            "more records, or the end of what its partition has in flight (linger_ms='auto')"
+            in told
+        )
         await asyncio.gather(*first, *rest)
 
 
 @jumping
 async def test_no_time_is_reckoned_for_it() -> None:
     """A delivery may end at its request's time-out, as with linger_ms=0."""
-    async with running(linger_ms="auto", delivery_timeout_ms=1000, request_timeout_ms=1000) as (_, producer):
+    async with running(linger_ms="auto", delivery_timeout_ms=1000, request_timeout_ms=1000) as (
+        _,
+        producer,
+    ):
         assert (await producer.send_and_wait("orders", b"v", partition=0)).offset == 0

@@ -14,7 +14,11 @@ from whole import assert_nothing_left
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
 
-LOOPS = {"asyncio": asyncio.SelectorEventLoop, "debug": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+LOOPS = {
+    "asyncio": asyncio.SelectorEventLoop,
+    "debug": asyncio.SelectorEventLoop,
+    "uvloop": uvloop.new_event_loop,
+}
 
 
 def run(kind: str, main: Any) -> None:
@@ -38,10 +42,15 @@ def test_it_sends_and_leaves_nothing(kind: str) -> None:
             cluster.create_topic("orders", partitions=4)
             before = asyncio.all_tasks()
             files = psutil.Process().num_fds()
-            async with Producer(**cluster.client_options, buffer_memory=500_000, retry_backoff_ms=1) as producer:
+            async with Producer(
+                **cluster.client_options, buffer_memory=500_000, retry_backoff_ms=1
+            ) as producer:
                 await producer.send_and_wait("orders", b"first")
                 cluster.fail("Produce", disconnect="before")
-                deliveries = [await producer.send("orders", b"%d" % number + bytes(1000), key=b"%d" % number) for number in range(2000)]
+                deliveries = [
+                    await producer.send("orders", b"%d" % number + bytes(1000), key=b"%d" % number)
+                    for number in range(2000)
+                ]
                 await asyncio.gather(*deliveries)
             assert_nothing_left(producer, before)
             while any(broker.connections for broker in cluster.brokers.values()):

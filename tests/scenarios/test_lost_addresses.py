@@ -42,7 +42,11 @@ class Balanced:
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Any]) -> Any:
         self.dialled.append(host)
-        return await self._network.dial("broker-1.memory", port, receiver if host != self._broken else lambda: Broken(receiver()))
+        return await self._network.dial(
+            "broker-1.memory",
+            port,
+            receiver if host != self._broken else lambda: Broken(receiver()),
+        )
 
 
 class Broken:
@@ -53,7 +57,9 @@ class Broken:
         self._stream: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._receiver if name in {"data_received", "eof_received"} else self._stream, name)
+        return getattr(
+            self._receiver if name in {"data_received", "eof_received"} else self._stream, name
+        )
 
     def connection_made(self, stream: Any) -> None:
         self._stream = stream
@@ -84,21 +90,32 @@ async def balanced(
         cluster.create_topic("orders")
         cluster.brokers[1].advertise("balancer", 9092)
         balancer = Balanced(cluster.network, addresses, broken)
-        async with Producer(bootstrap_servers="balancer:9092", dialer=balancer, resolver=balancer, **options) as producer:
+        async with Producer(
+            bootstrap_servers="balancer:9092", dialer=balancer, resolver=balancer, **options
+        ) as producer:
             yield balancer, cluster, producer
 
 
-@pytest.mark.parametrize("addresses", [["10.0.0.1", "10.0.0.2"], ["10.0.0.1", "fd00::1", "10.0.0.2"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "addresses", [["10.0.0.1", "10.0.0.2"], ["10.0.0.1", "fd00::1", "10.0.0.2"]], ids=" ".join
+)
 @jumping
-async def test_an_instance_of_a_balancer_that_loses_connections_is_not_dialled_for_ever(addresses: list[str]) -> None:
+async def test_an_instance_of_a_balancer_that_loses_connections_is_not_dialled_for_ever(
+    addresses: list[str],
+) -> None:
     """It accepts each connection and serves ApiVersions, so that only the loss tells of it. The next address takes the records."""
-    async with balanced(addresses, broken="10.0.0.1", delivery_timeout_ms=20_000, request_timeout_ms=5000) as (balancer, cluster, producer):
+    async with balanced(
+        addresses, broken="10.0.0.1", delivery_timeout_ms=20_000, request_timeout_ms=5000
+    ) as (balancer, cluster, producer):
         await producer.send_and_wait("orders", b"v")
         assert cluster.values("orders") == [b"v"]
         assert balancer.dialled[-1] == "10.0.0.2"
 
 
-@pytest.mark.parametrize(("addresses", "then"), [(["10.0.0.1", "fd00::1"], "10.0.0.1"), (["fd00::1", "10.0.0.1", "fd00::2"], "fd00::2")])
+@pytest.mark.parametrize(
+    ("addresses", "then"),
+    [(["10.0.0.1", "fd00::1"], "10.0.0.1"), (["fd00::1", "10.0.0.1", "fd00::2"], "fd00::2")],
+)
 @jumping
 async def test_the_other_ip_version_comes_last(addresses: list[str], then: str) -> None:
     """A machine without a route of that version would wait 10 s for each of its addresses, whenever a broker restarts."""
@@ -114,7 +131,9 @@ async def test_the_other_ip_version_comes_last(addresses: list[str], then: str) 
 @jumping
 async def test_a_connection_that_is_closed_here_says_nothing_of_its_address() -> None:
     """An idle connection is made again at the address that served it."""
-    async with balanced(["10.0.0.1", "10.0.0.2"], connections_max_idle_ms=60_000, metadata_max_age_ms=100_000_000) as (
+    async with balanced(
+        ["10.0.0.1", "10.0.0.2"], connections_max_idle_ms=60_000, metadata_max_age_ms=100_000_000
+    ) as (
         balancer,
         cluster,
         producer,

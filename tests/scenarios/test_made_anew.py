@@ -66,10 +66,15 @@ async def test_what_was_queued_goes_to_the_topic_made_anew() -> None:
     async with running(batch_size=200) as (cluster, producer):
         await producer.send_and_wait("orders", b"old", partition=1)
         cluster.brokers[1].pause()
-        deliveries = [await producer.send("orders", b"%d" % number + b"." * 50, partition=1) for number in range(20)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number + b"." * 50, partition=1)
+            for number in range(20)
+        ]
         make_anew(cluster, 2)
         cluster.brokers[1].resume()
-        assert sorted([metadata.offset for metadata in await asyncio.gather(*deliveries)]) == list(range(20))
+        assert sorted([metadata.offset for metadata in await asyncio.gather(*deliveries)]) == list(
+            range(20)
+        )
         assert len(cluster.values("orders", 1)) == 20
 
 
@@ -79,7 +84,9 @@ async def test_records_of_a_partition_that_is_no_more_fail_with_the_reason() -> 
     sent, and requests stay few.
     """
     async with running(delivery_timeout_ms=5000, request_timeout_ms=3000) as (cluster, producer):
-        await asyncio.gather(*[await producer.send("orders", b"old", partition=partition) for partition in (0, 1)])
+        await asyncio.gather(
+            *[await producer.send("orders", b"old", partition=partition) for partition in (0, 1)]
+        )
         make_anew(cluster, 1)
         began = asyncio.get_running_loop().time()
         lost = [await producer.send("orders", b"lost", partition=1) for _ in range(3)]
@@ -101,9 +108,16 @@ async def test_records_of_a_partition_that_is_no_more_fail_with_the_reason() -> 
 @VERSIONS
 @pytest.mark.parametrize("linger_ms", [0, 2000])
 @jumping
-async def test_a_partition_that_is_no_more_ends_its_transaction_in_time(linger_ms: float, version: int) -> None:
+async def test_a_partition_that_is_no_more_ends_its_transaction_in_time(
+    linger_ms: float, version: int
+) -> None:
     """Its records fail with the reason at their time-out, also if the coordinator adds no such partition. The next transaction works."""
-    times = {"delivery_timeout_ms": 5000, "request_timeout_ms": 3000, "linger_ms": linger_ms, **OFTEN}
+    times = {
+        "delivery_timeout_ms": 5000,
+        "request_timeout_ms": 3000,
+        "linger_ms": linger_ms,
+        **OFTEN,
+    }
     async with transactional(version, **times) as (cluster, producer):
         await producer.begin_transaction()
         lost = [await producer.send("orders", b"lost", partition=1) for _ in range(3)]
@@ -128,7 +142,9 @@ async def test_a_partition_that_is_no_more_ends_its_transaction_in_time(linger_m
 async def test_records_of_a_partition_that_comes_back_go_there() -> None:
     """The new topic has too few partitions at first. The records wait until it has grown."""
     async with running() as (cluster, producer):
-        await asyncio.gather(*[await producer.send("orders", b"old", partition=partition) for partition in (0, 1)])
+        await asyncio.gather(
+            *[await producer.send("orders", b"old", partition=partition) for partition in (0, 1)]
+        )
         make_anew(cluster, 1)
         kept = [await producer.send("orders", b"%d" % number, partition=1) for number in range(3)]
         await asyncio.sleep(2)

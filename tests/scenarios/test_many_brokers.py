@@ -57,10 +57,20 @@ async def stop_beside_a_heartbeat(brokers: int, *, is_used: bool) -> list[float]
     async with FakeCluster(memory=True, brokers=brokers) as cluster:
         cluster.create_topic("orders", partitions=brokers)
         before = asyncio.all_tasks()
-        producer = Producer(**{**cluster.client_options, "bootstrap_servers": cluster.bootstrap_servers.split(",")[0]})
+        producer = Producer(
+            **{
+                **cluster.client_options,
+                "bootstrap_servers": cluster.bootstrap_servers.split(",")[0],
+            }
+        )
         await producer.start()
         if is_used:
-            await asyncio.gather(*[await producer.send("orders", b"v", partition=partition) for partition in range(brokers)])
+            await asyncio.gather(
+                *[
+                    await producer.send("orders", b"v", partition=partition)
+                    for partition in range(brokers)
+                ]
+            )
             assert sum(node.is_ready for node in producer._engine.parts.cluster.nodes) == brokers  # type: ignore[union-attr]
         heart = asyncio.create_task(heartbeat())
         await asyncio.sleep(0.01)
@@ -75,7 +85,9 @@ async def stop_beside_a_heartbeat(brokers: int, *, is_used: bool) -> list[float]
 
 
 @pytest.mark.parametrize("is_used", [True, False], ids=["used", "known"])
-def test_stop_with_2000_brokers_keeps_a_heartbeat(monkeypatch: pytest.MonkeyPatch, *, is_used: bool) -> None:
+def test_stop_with_2000_brokers_keeps_a_heartbeat(
+    monkeypatch: pytest.MonkeyPatch, *, is_used: bool
+) -> None:
     """`stop` ends the connections and tasks of a few brokers in each event-loop iteration."""
     for name in ("close", "abort"):
         monkeypatch.setattr(BrokerNode, name, working(getattr(BrokerNode, name)))
@@ -89,7 +101,9 @@ def test_stop_with_2000_brokers_keeps_a_heartbeat(monkeypatch: pytest.MonkeyPatc
 async def test_a_stop_that_is_cancelled_closes_all_brokers_at_once() -> None:
     """Nothing waits for the rest of the brokers."""
     async with running(brokers=100, partitions=100) as (cluster, producer):
-        await asyncio.gather(*[await producer.send("orders", b"v", partition=partition) for partition in range(100)])
+        await asyncio.gather(
+            *[await producer.send("orders", b"v", partition=partition) for partition in range(100)]
+        )
         stop = asyncio.create_task(producer.stop())
         nodes = producer._engine.parts.cluster.nodes  # type: ignore[union-attr]
         while all(node.is_ready for node in nodes):
@@ -106,13 +120,21 @@ async def test_a_stop_that_is_cancelled_closes_all_brokers_at_once() -> None:
 @jumping
 async def test_a_broker_that_is_not_used_has_no_task() -> None:
     """Only the connection over which the metadata came has one. A broker's task begins with its first record."""
-    async with running(brokers=1000, partitions=1000, enable_idempotence=False) as (cluster, producer):
+    async with running(brokers=1000, partitions=1000, enable_idempotence=False) as (
+        cluster,
+        producer,
+    ):
         assert len(producer._engine.parts.cluster.nodes) == 1000  # type: ignore[union-attr]
         await asyncio.sleep(10)
 
         def of_brokers() -> list[str]:
             names = [task.get_name() for task in asyncio.all_tasks()]
-            return [name for name in names if name.startswith("aioproducer node ") and not name.startswith("aioproducer node bootstrap")]
+            return [
+                name
+                for name in names
+                if name.startswith("aioproducer node ")
+                and not name.startswith("aioproducer node bootstrap")
+            ]
 
         assert of_brokers() == []
         await producer.send_and_wait("orders", b"v", partition=7)
@@ -120,4 +142,6 @@ async def test_a_broker_that_is_not_used_has_no_task() -> None:
         assert [name for name in of_brokers() if "control" not in name] == [
             f"aioproducer node {leader.node_id} {leader.host}:{leader.port}, produce"
         ]
-        assert len(of_brokers()) <= 2, "and that of the broker that was asked for the topic's metadata"
+        assert len(of_brokers()) <= 2, (
+            "and that of the broker that was asked for the topic's metadata"
+        )

@@ -30,15 +30,35 @@ async def test_what_is_sent_is_counted() -> None:
         assert taken.number("record-size-max") == 50
         assert taken.number("compression-rate-avg") == 1.0
         assert taken.number("record-error-total") == taken.number("record-retry-total") == 0
-        assert taken.number("request-total") == taken.number("response-total") == len(cluster.requests())
+        assert (
+            taken.number("request-total")
+            == taken.number("response-total")
+            == len(cluster.requests())
+        )
         assert taken.number("network-io-total") == 2 * len(cluster.requests())
-        assert 100 * 50 < taken.number("byte-total", topic="orders") < taken.number("outgoing-byte-total")
-        assert taken.number("outgoing-byte-total") > taken.number("outgoing-byte-total", node_id="node-1") > 0
+        assert (
+            100 * 50
+            < taken.number("byte-total", topic="orders")
+            < taken.number("outgoing-byte-total")
+        )
+        assert (
+            taken.number("outgoing-byte-total")
+            > taken.number("outgoing-byte-total", node_id="node-1")
+            > 0
+        )
         assert taken.number("brokers-known") == taken.number("brokers-up") == 1
         assert taken.number("connection-count") == 2
-        assert taken.number("buffer-available-bytes") == taken.number("buffer-total-bytes") == producer.config.buffer_memory
+        assert (
+            taken.number("buffer-available-bytes")
+            == taken.number("buffer-total-bytes")
+            == producer.config.buffer_memory
+        )
         assert taken.distribution("delivery-latency-seconds").count == 100
-        assert taken.distribution("batch-fill-ratio").count == taken.distribution("partition-queue-depth").count >= 2
+        assert (
+            taken.distribution("batch-fill-ratio").count
+            == taken.distribution("partition-queue-depth").count
+            >= 2
+        )
         assert taken.distribution("loop-turn-seconds").count > 0
         assert taken.number("topics-known") == 1
 
@@ -53,9 +73,13 @@ async def test_latencies_are_those_of_the_broker() -> None:
         await producer.send_and_wait("orders", b"late", partition=0)
         taken = producer.metrics()
         assert taken.number("request-latency-max") == pytest.approx(3000, rel=0.01)
-        assert taken.number("request-latency-max", node_id="node-1") == pytest.approx(3000, rel=0.01)
+        assert taken.number("request-latency-max", node_id="node-1") == pytest.approx(
+            3000, rel=0.01
+        )
         latency = taken.distribution("delivery-latency-seconds")
-        late = [count - earlier for count, earlier in zip(latency.counts, before.counts, strict=True)]
+        late = [
+            count - earlier for count, earlier in zip(latency.counts, before.counts, strict=True)
+        ]
         assert late[latency.bounds.index(5.0)] == 1
         assert sum(late) == 1
 
@@ -63,7 +87,9 @@ async def test_latencies_are_those_of_the_broker() -> None:
 @jumping
 async def test_what_is_kept_waiting_shows() -> None:
     """The metrics show queues, the oldest record and requests in flight. At level debug they show each partition's queue."""
-    async with running(metrics_recording_level="debug", batch_size=100, max_in_flight_requests_per_connection=1) as (cluster, producer):
+    async with running(
+        metrics_recording_level="debug", batch_size=100, max_in_flight_requests_per_connection=1
+    ) as (cluster, producer):
         hang = cluster.hang("Produce")
         deliveries = [await producer.send("orders", b"." * 60, partition=1) for _ in range(10)]
         await asyncio.sleep(7)
@@ -76,7 +102,9 @@ async def test_what_is_kept_waiting_shows() -> None:
         hang.release()
         await asyncio.gather(*deliveries)
         taken = producer.metrics()
-        assert taken.number("oldest-unacknowledged-seconds") == taken.number("incomplete-batches") == 0
+        assert (
+            taken.number("oldest-unacknowledged-seconds") == taken.number("incomplete-batches") == 0
+        )
         assert not [metric for metric in taken if metric.group == "producer-partition-metrics"]
         assert taken.number("record-queue-time-max") >= 7000
         assert taken.distribution("partition-queue-depth").quantile(1.0) >= 9
@@ -87,35 +115,58 @@ async def test_errors_have_names() -> None:
     """The metrics count attempts by their error, and failed records by theirs. Retries count records."""
     async with running(retries=1, enable_idempotence=False) as (cluster, producer):
         cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=1)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(3)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=0) for number in range(3)
+        ]
         await asyncio.gather(*deliveries)
         taken = producer.metrics()
         assert taken.number("request-errors-total", error="NOT_LEADER_OR_FOLLOWER") == 1
-        assert taken.number("record-retry-total") == taken.number("record-retry-total", topic="orders") == 3
+        assert (
+            taken.number("record-retry-total")
+            == taken.number("record-retry-total", topic="orders")
+            == 3
+        )
         assert taken.number("record-error-total") == 0
         cluster.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=1)
         with pytest.raises(DeliveryError):
             await producer.send_and_wait("orders", b"x", partition=0)
         taken = producer.metrics()
         assert taken.number("failed-records-total", error="TOPIC_AUTHORIZATION_FAILED") == 1
-        assert taken.number("record-error-total") == taken.number("record-error-total", topic="orders") == 1
+        assert (
+            taken.number("record-error-total")
+            == taken.number("record-error-total", topic="orders")
+            == 1
+        )
 
 
 @jumping
 async def test_who_waits_for_memory_is_counted_and_timed() -> None:
     """The metrics measure the time in which a send waits for memory, also while it waits. They count the sends that waited in vain."""
-    async with running(buffer_memory=20_000, batch_size=4000, max_block_ms=4000) as (cluster, producer):
+    async with running(buffer_memory=20_000, batch_size=4000, max_block_ms=4000) as (
+        cluster,
+        producer,
+    ):
         hang = cluster.hang("Produce")
         while producer.buffer_available > 6000:
             await producer.send("orders", b"." * 2000, partition=0)
-        sends = [asyncio.create_task(producer.send("orders", b"." * 9000, partition=0)) for _ in range(3)]
+        sends = [
+            asyncio.create_task(producer.send("orders", b"." * 9000, partition=0)) for _ in range(3)
+        ]
         await asyncio.sleep(3)
         taken = producer.metrics()
-        assert taken.number("waiting-threads") == taken.number("memory-waiters") == producer.health().waiting == 3
+        assert (
+            taken.number("waiting-threads")
+            == taken.number("memory-waiters")
+            == producer.health().waiting
+            == 3
+        )
         assert taken.number("bufferpool-wait-time-ns-total") == pytest.approx(3e9, rel=0.01)
         assert taken.number("bufferpool-wait-ratio") == pytest.approx(3 / 33, rel=0.05)
         assert taken.number("buffer-exhausted-total") == 0
-        assert all(isinstance(error, BufferExhausted) for error in await asyncio.gather(*sends, return_exceptions=True))
+        assert all(
+            isinstance(error, BufferExhausted)
+            for error in await asyncio.gather(*sends, return_exceptions=True)
+        )
         assert producer.metrics().number("buffer-exhausted-total") == 3
         assert producer.metrics().number("failed-records-total", error="BufferExhausted") == 3
         hang.release()
@@ -225,7 +276,9 @@ async def test_a_loop_that_is_held_shows() -> None:
         loop.advance(0.7)
         await delivery
         after = producer.metrics().distribution("loop-turn-seconds")
-        grown = [count - earlier for count, earlier in zip(after.counts, before.counts, strict=True)]
+        grown = [
+            count - earlier for count, earlier in zip(after.counts, before.counts, strict=True)
+        ]
         assert grown[after.bounds.index(1.0)] == 1
         assert sum(grown[after.bounds.index(0.5) + 1 :]) == 1
 
@@ -241,7 +294,9 @@ async def test_before_and_after() -> None:
         async with producer:
             await producer.send("orders", b"x")
         assert producer.metrics().number("record-send-total") == 1
-        assert producer.metrics().number("connection-close-total") == producer.metrics().number("connection-creation-total")
+        assert producer.metrics().number("connection-close-total") == producer.metrics().number(
+            "connection-creation-total"
+        )
         assert producer.health().reasons == ("the producer has stopped",)
         assert not producer.health()
 
@@ -250,10 +305,17 @@ async def test_before_and_after() -> None:
 async def test_health_follows_the_brokers() -> None:
     """The producer is ready while it can reach a broker, not ready while it can reach none, and ready again when they return."""
     async with running(brokers=2, delivery_timeout_ms=600_000) as (cluster, producer):
-        await asyncio.gather(*[await producer.send("orders", b"x", partition=at) for at in range(2)])
+        await asyncio.gather(
+            *[await producer.send("orders", b"x", partition=at) for at in range(2)]
+        )
         health = producer.health()
         assert health
-        assert (health.brokers_known, health.brokers_up, health.brokers_down, health.reasons) == (2, 2, 0, ())
+        assert (health.brokers_known, health.brokers_up, health.brokers_down, health.reasons) == (
+            2,
+            2,
+            0,
+            (),
+        )
         await cluster.brokers[1].stop(silently=True)
         kept = [await producer.send("orders", b"y", partition=at) for at in range(2)]
         await asyncio.sleep(5)
@@ -318,7 +380,9 @@ async def test_any_thread_may_ask() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_thread_that_asks_a_loop_that_is_held_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_that_asks_a_loop_that_is_held_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The thread gets an error when the loop is held, and does not wait for ever."""
     monkeypatch.setattr("aioproducer.engine.append.thread_bridge._ANSWER", 0.05)
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
@@ -358,5 +422,11 @@ async def test_a_refusal_after_waiting_counts_as_a_failed_record() -> None:
         with pytest.raises(BrokerError):
             await producer.send("secret", b"x")
         taken = producer.metrics()
-        assert taken.number("failed-records-total", error="TOPIC_AUTHORIZATION_FAILED") == taken.number("record-error-total") == 1
-        assert not [metric for metric in taken if metric.group == "producer-topic-metrics"]  # names of missing topics would accumulate
+        assert (
+            taken.number("failed-records-total", error="TOPIC_AUTHORIZATION_FAILED")
+            == taken.number("record-error-total")
+            == 1
+        )
+        assert not [
+            metric for metric in taken if metric.group == "producer-topic-metrics"
+        ]  # names of missing topics would accumulate

@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def behind_a_name(**of_cluster: Any) -> AsyncIterator[tuple[FakeCluster, Names, dict[str, Any]]]:
+async def behind_a_name(
+    **of_cluster: Any,
+) -> AsyncIterator[tuple[FakeCluster, Names, dict[str, Any]]]:
     """Give a cluster of three brokers, the names, and the options of a client that knows the bootstrap name alone."""
     async with FakeCluster(brokers=3, memory=True, **of_cluster) as cluster:
         cluster.create_topic("orders", partitions=3)
         names = Names(kafka=[broker.host for broker in cluster.brokers.values()])
-        yield cluster, names, {"bootstrap_servers": "kafka:9092", "dialer": cluster.network, "resolver": names}
+        yield (
+            cluster,
+            names,
+            {"bootstrap_servers": "kafka:9092", "dialer": cluster.network, "resolver": names},
+        )
         assert cluster.violations == []
 
 
@@ -82,7 +88,9 @@ async def test_after_a_restart_the_first_record_does_not_wait_for_the_old_addres
 
 
 @jumping
-async def test_a_rolling_restart_in_which_each_broker_gets_another_address(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rolling_restart_in_which_each_broker_gets_another_address(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Three pods, one after the other. No record fails, waits for long, or is there twice; a few lines are logged."""
     async with behind_a_name() as (cluster, names, options):
         waits, sent = [], 0
@@ -116,20 +124,26 @@ async def test_a_rolling_restart_in_which_each_broker_gets_another_address(caplo
                 await send_for(20)
         assert max(waits) < 2
         for partition in range(3):
-            assert cluster.values("orders", partition) == [b"%d" % each for each in range(sent) if each % 3 == partition]
+            assert cluster.values("orders", partition) == [
+                b"%d" % each for each in range(sent) if each % 3 == partition
+            ]
         assert len(warnings(caplog)) < 20
 
 
 @pytest.mark.parametrize("resets", [True, False], ids=["reset", "half-open"])
 @jumping
-async def test_all_addresses_lead_nowhere_at_once(caplog: pytest.LogCaptureFixture, *, resets: bool) -> None:
+async def test_all_addresses_lead_nowhere_at_once(
+    caplog: pytest.LogCaptureFixture, *, resets: bool
+) -> None:
     """KIP-899: only the bootstrap name leads back. Dials to the old addresses hang, so that the brokers never fail at the same time."""
     async with behind_a_name() as (cluster, names, options):
         async with Producer(**options) as producer:
             for partition in range(3):
                 await producer.send_and_wait("orders", b"0", partition=partition)
             go_silent(cluster, resets=resets)
-            deliveries = [await producer.send("orders", b"1", partition=partition) for partition in range(3)]
+            deliveries = [
+                await producer.send("orders", b"1", partition=partition) for partition in range(3)
+            ]
             await asyncio.sleep(5)
             names.names["kafka"] = await come_back(cluster)
             began = now()
@@ -159,7 +173,9 @@ async def test_many_brokers_whose_addresses_lead_nowhere_are_not_all_tried_first
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("resets", [True, False], ids=["reset", "half-open"])
 @jumping
-async def test_all_addresses_lead_nowhere_within_a_transaction(version: int, *, resets: bool) -> None:
+async def test_all_addresses_lead_nowhere_within_a_transaction(
+    version: int, *, resets: bool
+) -> None:
     """The records, the offsets and the commit go to the new addresses. Nothing is there twice, nothing is lost."""
     async with behind_a_name(transaction_version=version) as (cluster, names, options):
         options |= {"transactional_id": "tx", "transaction_timeout_ms": 300_000}
@@ -168,7 +184,9 @@ async def test_all_addresses_lead_nowhere_within_a_transaction(version: int, *, 
             for partition in range(3):
                 await producer.send_and_wait("orders", b"0", partition=partition)
             go_silent(cluster, resets=resets)
-            deliveries = [await producer.send("orders", b"1", partition=partition) for partition in range(3)]
+            deliveries = [
+                await producer.send("orders", b"1", partition=partition) for partition in range(3)
+            ]
             await asyncio.sleep(5)
             names.names["kafka"] = await come_back(cluster)
             began = now()
@@ -192,7 +210,10 @@ async def test_all_addresses_lead_nowhere_within_a_transaction(version: int, *, 
 @jumping
 async def test_a_resolver_whose_brokers_all_moved(*, resets: bool) -> None:
     """It finds them by the bootstrap name, within `max_block_ms`."""
-    async with behind_a_name() as (cluster, names, options), TransactionResolver(**options) as resolver:
+    async with (
+        behind_a_name() as (cluster, names, options),
+        TransactionResolver(**options) as resolver,
+    ):
         assert await resolver.committed_offset("group", "orders") is None
         await asyncio.sleep(90)
         go_silent(cluster, resets=resets)
@@ -265,7 +286,12 @@ async def test_the_listeners_of_all_brokers_get_another_port() -> None:
                 await broker.relocate()
             network.alias("service", 9092, cluster.brokers[1].address)
             began = now()
-            await asyncio.gather(*[await producer.send("orders", b"1", partition=partition) for partition in range(3)])
+            await asyncio.gather(
+                *[
+                    await producer.send("orders", b"1", partition=partition)
+                    for partition in range(3)
+                ]
+            )
             assert now() - began < 3
         assert [cluster.values("orders", partition) for partition in range(3)] == [[b"0", b"1"]] * 3
 
@@ -273,7 +299,10 @@ async def test_the_listeners_of_all_brokers_get_another_port() -> None:
 @jumping
 async def test_a_nat_forgets_all_idle_connections(caplog: pytest.LogCaptureFixture) -> None:
     """It drops their packets without a word. The brokers are well: a new topic is found, records arrive, within `max_block_ms`."""
-    async with running(brokers=3, partitions=3, metadata_max_age_ms=3_600_000) as (cluster, producer):
+    async with running(brokers=3, partitions=3, metadata_max_age_ms=3_600_000) as (
+        cluster,
+        producer,
+    ):
         for partition in range(3):
             await producer.send_and_wait("orders", b"0", partition=partition)
         for broker in cluster.brokers.values():
@@ -287,7 +316,9 @@ async def test_a_nat_forgets_all_idle_connections(caplog: pytest.LogCaptureFixtu
         await producer.send_and_wait("new", b"v")
         assert now() - began < 45
         began = now()
-        await asyncio.gather(*[await producer.send("orders", b"1", partition=partition) for partition in range(3)])
+        await asyncio.gather(
+            *[await producer.send("orders", b"1", partition=partition) for partition in range(3)]
+        )
         assert now() - began < 35
         await turns(10)
     assert [cluster.values("orders", partition) for partition in range(3)] == [[b"0", b"1"]] * 3

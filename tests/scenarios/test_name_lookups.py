@@ -31,7 +31,9 @@ class Busy(ThreadPoolExecutor):
         return Future()
 
 
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
 def test_numeric_addresses_while_the_default_executor_is_busy(new_loop: Any) -> None:
     """The producer connects, and connects again after each lost connection."""
     busy = Busy()
@@ -40,7 +42,9 @@ def test_numeric_addresses_while_the_default_executor_is_busy(new_loop: Any) -> 
         asyncio.get_running_loop().set_default_executor(busy)
         async with FakeCluster() as cluster:
             cluster.create_topic("orders")
-            async with Producer(bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=20_000) as producer:
+            async with Producer(
+                bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=20_000
+            ) as producer:
                 for offset in range(3):
                     assert (await producer.send_and_wait("orders", b"v")).offset == offset
                     cluster.disconnect_all()
@@ -69,9 +73,15 @@ def test_names_while_the_default_executor_is_busy() -> None:
         async with FakeCluster() as cluster:
             cluster.create_topic("orders")
             servers = cluster.bootstrap_servers.replace("127.0.0.1", "kafka.example")
-            options: dict[str, Any] = {"max_block_ms": 300, "socket_connection_setup_timeout_ms": 100}
+            options: dict[str, Any] = {
+                "max_block_ms": 300,
+                "socket_connection_setup_timeout_ms": 100,
+            }
             waiting: Producer[bytes, bytes] = Producer(bootstrap_servers=servers, **options)
-            with pytest.raises(BootstrapFailed, match=r"kafka\.example:\d+: the name was not resolved within 0\.\d+ s"):
+            with pytest.raises(
+                BootstrapFailed,
+                match=r"kafka\.example:\d+: the name was not resolved within 0\.\d+ s",
+            ):
                 await waiting.start()
             async with Producer(bootstrap_servers=servers, resolver=Table()) as producer:
                 assert (await producer.send_and_wait("orders", b"v")).offset == 0
@@ -107,16 +117,27 @@ async def test_names_that_hang(monkeypatch: pytest.MonkeyPatch) -> None:
         async with FakeCluster() as cluster:
             cluster.create_topic("orders")
             port = cluster.bootstrap_servers.rpartition(":")[2]
-            async with Producer(bootstrap_servers=["hung.example:9092", f"localhost:{port}"]) as producer:
+            async with Producer(
+                bootstrap_servers=["hung.example:9092", f"localhost:{port}"]
+            ) as producer:
                 assert (await producer.send_and_wait("orders", b"v")).offset == 0
             alone: Producer[bytes, bytes] = Producer(
-                bootstrap_servers="hung.example:9092", max_block_ms=300, socket_connection_setup_timeout_ms=100
+                bootstrap_servers="hung.example:9092",
+                max_block_ms=300,
+                socket_connection_setup_timeout_ms=100,
             )
-            with pytest.raises(BootstrapFailed, match=re.escape("hung.example:9092: the name was not resolved within 0.")):
+            with pytest.raises(
+                BootstrapFailed,
+                match=re.escape("hung.example:9092: the name was not resolved within 0."),
+            ):
                 await alone.start()
             # by default an attempt has 10 s, more than this start
-            sooner: Producer[bytes, bytes] = Producer(bootstrap_servers="hung.example:9092", max_block_ms=200)
-            with pytest.raises(BootstrapFailed, match=re.escape("hung.example:9092: the name is not resolved")):
+            sooner: Producer[bytes, bytes] = Producer(
+                bootstrap_servers="hung.example:9092", max_block_ms=200
+            )
+            with pytest.raises(
+                BootstrapFailed, match=re.escape("hung.example:9092: the name is not resolved")
+            ):
                 await sooner.start()
     finally:
         over.set()

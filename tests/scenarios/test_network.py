@@ -11,7 +11,13 @@ import pytest
 from whole import Names, jumping, now, running, turns
 
 from aioproducer import Producer
-from aioproducer.errors import BootstrapFailed, ConnectionLost, DeliveryError, MetadataTimeout, Persisted
+from aioproducer.errors import (
+    BootstrapFailed,
+    ConnectionLost,
+    DeliveryError,
+    MetadataTimeout,
+    Persisted,
+)
 from aioproducer.testing import FakeCluster
 from aioproducer.transaction_resolver import TransactionResolver
 
@@ -25,7 +31,9 @@ async def test_one_bootstrap_address_that_refuses_costs_no_time() -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         began = now()
-        async with Producer(bootstrap_servers=f"gone:1,gone:2,{cluster.bootstrap_servers}", dialer=cluster.network) as producer:
+        async with Producer(
+            bootstrap_servers=f"gone:1,gone:2,{cluster.bootstrap_servers}", dialer=cluster.network
+        ) as producer:
             await producer.send_and_wait("orders", b"v")
             assert now() == began
 
@@ -45,7 +53,9 @@ async def test_start_says_of_every_address_why_it_failed(*, wrong: bool) -> None
         before = asyncio.all_tasks()
         names = Names(several=["10.0.0.1", "10.0.0.2"], unknown=[])
         servers = f"{cluster.bootstrap_servers},several:1,unknown:2"
-        producer = Producer(bootstrap_servers=servers, dialer=cluster.network, resolver=names, max_block_ms=20_000)
+        producer = Producer(
+            bootstrap_servers=servers, dialer=cluster.network, resolver=names, max_block_ms=20_000
+        )
         began = now()
         with pytest.raises(BootstrapFailed) as raised:
             await producer.start()
@@ -60,7 +70,10 @@ async def test_start_says_of_every_address_why_it_failed(*, wrong: bool) -> None
             ("unknown:2", "Name or service not known"),
         ]:
             assert any(
-                part.startswith(where) and why in part for part in text.removeprefix("no broker could be reached within 20 s. ").split("; ")
+                part.startswith(where) and why in part
+                for part in text.removeprefix("no broker could be reached within 20 s. ").split(
+                    "; "
+                )
             )
         assert asyncio.all_tasks() == before
 
@@ -70,7 +83,9 @@ async def test_a_send_that_found_no_broker_to_ask_says_why() -> None:
     """All brokers are down. The error says so, and not only that the topic was not found."""
     async with running(max_block_ms=3000) as (cluster, producer):
         await cluster.brokers[1].stop()
-        with pytest.raises(MetadataTimeout, match=r"nobody listens on broker-1\.memory:9092") as raised:
+        with pytest.raises(
+            MetadataTimeout, match=r"nobody listens on broker-1\.memory:9092"
+        ) as raised:
             await producer.send("new", b"v")
         assert isinstance(raised.value.__cause__, ConnectionLost)
         await cluster.brokers[1].start()
@@ -85,7 +100,9 @@ async def test_every_address_of_a_name_is_tried() -> None:
         await cluster.brokers[1].vanish()
         names = Names(kafka=["10.0.0.1", "broker-1.memory", "broker-2.memory"])
         began = now()
-        async with Producer(bootstrap_servers="kafka:9092", dialer=cluster.network, resolver=names) as producer:
+        async with Producer(
+            bootstrap_servers="kafka:9092", dialer=cluster.network, resolver=names
+        ) as producer:
             await producer.send_and_wait("orders", b"v")
             assert now() - began < 15, "about ten seconds for the black hole, once"
 
@@ -148,7 +165,9 @@ async def test_a_hanging_dial_for_records_holds_up_no_metadata_of_the_same_broke
 
 
 @jumping
-async def test_a_broker_that_closes_idle_connections_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_closes_idle_connections_costs_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Row 9: the next send uses a new connection at once. The caller sees no error, and the producer logs nothing."""
     async with running(connections_max_idle_ms=0) as (cluster, producer):
         await producer.send_and_wait("orders", b"1")
@@ -187,7 +206,10 @@ async def test_idle_connections_are_closed_here_first() -> None:
 @jumping
 async def test_a_connection_in_use_is_never_idle() -> None:
     """The producer keeps the connection, no matter how long the broker takes to respond."""
-    async with running(connections_max_idle_ms=1000, request_timeout_ms=60_000) as (cluster, producer):
+    async with running(connections_max_idle_ms=1000, request_timeout_ms=60_000) as (
+        cluster,
+        producer,
+    ):
         cluster.delay("Produce", 30, times=1)
         await producer.send_and_wait("orders", b"v")
         assert cluster.values("orders") == [b"v"]
@@ -232,7 +254,10 @@ async def test_all_brokers_down_and_up_again() -> None:
                 await producer.send_and_wait("orders", b"0", partition=partition)
             for broker in cluster.brokers.values():
                 await broker.stop()
-            deliveries = [await producer.send("orders", b"%d" % number, partition=number % 3) for number in range(3, 30)]
+            deliveries = [
+                await producer.send("orders", b"%d" % number, partition=number % 3)
+                for number in range(3, 30)
+            ]
             await asyncio.sleep(30)
             asked = len(cluster.requests())
             for broker in cluster.brokers.values():
@@ -255,8 +280,14 @@ async def test_a_cluster_that_moved_is_found_by_its_bootstrap_name(strategy: str
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         names = Names(kafka=["broker-1.memory"])
-        options: dict[str, Any] = {"dialer": cluster.network, "resolver": names, "delivery_timeout_ms": 40_000}
-        async with Producer(bootstrap_servers="kafka:9092", metadata_recovery_strategy=strategy, **options) as producer:
+        options: dict[str, Any] = {
+            "dialer": cluster.network,
+            "resolver": names,
+            "delivery_timeout_ms": 40_000,
+        }
+        async with Producer(
+            bootstrap_servers="kafka:9092", metadata_recovery_strategy=strategy, **options
+        ) as producer:
             await producer.send_and_wait("orders", b"0")
             broker = cluster.brokers[1]
             await broker.stop()
@@ -293,7 +324,11 @@ async def test_a_transaction_without_records_goes_on_in_a_cluster_that_moved() -
     async with FakeCluster(brokers=2, memory=True) as cluster:
         cluster.create_topic("orders")
         names = Names(kafka=["broker-1.memory"])
-        options: dict[str, Any] = {"dialer": cluster.network, "resolver": names, "transactional_id": "tx"}
+        options: dict[str, Any] = {
+            "dialer": cluster.network,
+            "resolver": names,
+            "transactional_id": "tx",
+        }
         async with Producer(bootstrap_servers="kafka:9092", **options) as producer:
             await producer.begin_transaction()
             await producer.send_and_wait("orders", b"0")
@@ -337,11 +372,15 @@ async def test_another_cluster_takes_over_behind_the_name() -> None:
         for broker in new.brokers.values():
             await broker.start()
         names = Names(kafka=["broker-1.memory"])
-        async with Producer(bootstrap_servers="kafka:9092", dialer=network, resolver=names) as producer:
+        async with Producer(
+            bootstrap_servers="kafka:9092", dialer=network, resolver=names
+        ) as producer:
             await producer.send_and_wait("orders", b"old", partition=0)
             await old.brokers[1].stop()
             names.names = {"kafka": ["new-broker-1.memory"]}
-            deliveries = [await producer.send("orders", b"new", partition=partition) for partition in (0, 1)]
+            deliveries = [
+                await producer.send("orders", b"new", partition=partition) for partition in (0, 1)
+            ]
             await asyncio.gather(*deliveries)
             assert old.values("orders") == [b"old"]
             assert new.values("orders") == [b"new", b"new"]

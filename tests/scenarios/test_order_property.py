@@ -71,7 +71,13 @@ HISTORIES = st.builds(
     History,
     tasks=st.lists(st.lists(SENDS, min_size=1, max_size=16), min_size=1, max_size=8),
     cancels=st.lists(
-        st.builds(Cancel, turns=st.integers(0, 6), pause_ms=st.sampled_from([0, 0, 0, 1, 7]), task=st.integers(0, 7)), max_size=10
+        st.builds(
+            Cancel,
+            turns=st.integers(0, 6),
+            pause_ms=st.sampled_from([0, 0, 0, 1, 7]),
+            task=st.integers(0, 7),
+        ),
+        max_size=10,
     ),
     late_after_ms=st.sampled_from([0, 3, 250]),
     grows_after_ms=st.sampled_from([0, 5, 300]),
@@ -155,7 +161,9 @@ async def play(history: History) -> tuple[FakeCluster, list[Call]]:
         async with running(cluster, metadata_max_age_ms=500, **history.options) as (_, producer):
             for delay_ms in history.produce_delays_ms:
                 cluster.delay("Produce", delay_ms / 1000, times=1)
-            tasks = [asyncio.create_task(run_task(producer, sends, calls)) for sends in history.tasks]
+            tasks = [
+                asyncio.create_task(run_task(producer, sends, calls)) for sends in history.tasks
+            ]
             await asyncio.gather(change_cluster(cluster, history), cancel(tasks, history.cancels))
             await asyncio.gather(*tasks)
             summary = await producer.flush()
@@ -183,16 +191,26 @@ def check(cluster: FakeCluster, calls: list[Call]) -> None:
         assert call.delivery is not None
         metadata = call.delivery.result()
         assert logged[number] == metadata[:3]
-        assert isinstance(call.send.target, (bytes, type(None))) or metadata.partition == call.send.target
+        assert (
+            isinstance(call.send.target, (bytes, type(None)))
+            or metadata.partition == call.send.target
+        )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(history=HISTORIES)
 def test_records_are_logged_in_call_order_whatever_their_sends_waited_for(history: History) -> None:
     """Sends wait for metadata, memory and the loop budget, and some are cancelled. Log order is call order, and a cancelled
     wait leaves no record.
     """
-    with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=loops.jumping) as runner:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        asyncio.Runner(loop_factory=loops.jumping) as runner,
+    ):
         patch.setattr(turn_module, "SLICE_BYTES", history.turn)
         patch.setattr(turn_module, "_FIRST", min(16, history.go))
         patch.setattr(turn_module, "MAX_SLICE_RECORDS", history.go)

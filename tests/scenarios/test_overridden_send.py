@@ -25,7 +25,11 @@ async def of_send_many(producer: Any, values: list[bytes]) -> None:
 
 
 async def of_send_many_with_headers(producer: Any, values: list[bytes]) -> None:
-    await (await producer.send_many("orders", [Record(value, headers=[("h", b"x")]) for value in values]))
+    await (
+        await producer.send_many(
+            "orders", [Record(value, headers=[("h", b"x")]) for value in values]
+        )
+    )
 
 
 async def of_send_columns(producer: Any, values: list[bytes]) -> None:
@@ -40,7 +44,9 @@ async def of_send_nowait(producer: Any, values: list[bytes]) -> None:
 
 async def of_from_thread(producer: Any, values: list[bytes]) -> None:
     for value in values:
-        await asyncio.wrap_future(await asyncio.to_thread(producer.from_thread.send, "orders", value))
+        await asyncio.wrap_future(
+            await asyncio.to_thread(producer.from_thread.send, "orders", value)
+        )
 
 
 WAYS = [of_send_many, of_send_many_with_headers, of_send_columns, of_send_nowait, of_from_thread]
@@ -59,7 +65,10 @@ async def test_other_ways_in_never_go_by_it(face: Any, way: Any, *, is_known: bo
     values = [b"%d" % number for number in range(4)]
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 1)
-        with pytest.warns(UserWarning, match="overrides send: records of send_nowait, send_many, send_columns, from_thread, topic do not"):
+        with pytest.warns(
+            UserWarning,
+            match="overrides send: records of send_nowait, send_many, send_columns, from_thread, topic do not",
+        ):
             encrypting = Encrypting(**cluster.client_options)
         async with encrypting as producer:
             if is_known:
@@ -72,11 +81,15 @@ async def test_other_ways_in_never_go_by_it(face: Any, way: Any, *, is_known: bo
 @pytest.mark.parametrize("way", WAYS, ids=[way.__name__ for way in WAYS])
 @pytest.mark.parametrize("is_wrapper", [False, True], ids=["function", "wrapper"])
 @pytest.mark.asyncio
-async def test_a_send_that_replaced_the_classs(monkeypatch: pytest.MonkeyPatch, way: Any, *, is_wrapper: bool) -> None:
+async def test_a_send_that_replaced_the_classs(
+    monkeypatch: pytest.MonkeyPatch, way: Any, *, is_wrapper: bool
+) -> None:
     """As instrumentations replace it: `send` and `send_and_wait` call it, the other ways in never do, and the constructor warns of that."""
     original = Producer.send
 
-    async def traced(self: Any, topic: str, value: Any = None, *arguments: Any, **options: Any) -> Any:
+    async def traced(
+        self: Any, topic: str, value: Any = None, *arguments: Any, **options: Any
+    ) -> Any:
         return await original(self, topic, b"traced " + value, *arguments, **options)
 
     monkeypatch.setattr(Producer, "send", Wrapper(traced) if is_wrapper else traced)
@@ -84,7 +97,8 @@ async def test_a_send_that_replaced_the_classs(monkeypatch: pytest.MonkeyPatch, 
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", 1)
         with pytest.warns(
-            UserWarning, match="send was replaced: records of send_nowait, send_many, send_columns, from_thread, topic do not"
+            UserWarning,
+            match="send was replaced: records of send_nowait, send_many, send_columns, from_thread, topic do not",
         ):
             replaced = Producer(**cluster.client_options, interceptors=[Silent()])
         async with replaced as producer:
@@ -101,14 +115,20 @@ class Wrapper:
         self.function = function
 
     def __get__(self, instance: Any, owner: Any) -> Any:
-        return Wrapper(self.function) if instance is None else functools.partial(self.function, instance)
+        return (
+            Wrapper(self.function)
+            if instance is None
+            else functools.partial(self.function, instance)
+        )
 
 
 class Silent(Interceptor):
     """An interceptor, with which `send_many` and `send_columns` send one record at a time."""
 
 
-def test_a_class_whose_calls_were_all_replaced_is_left_in_peace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_whose_calls_were_all_replaced_is_left_in_peace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in ("send", "send_nowait", "send_many", "send_columns", "from_thread", "topic"):
         monkeypatch.setattr(Producer, name, None)
     with warnings.catch_warnings(record=True) as told:

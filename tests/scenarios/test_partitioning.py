@@ -29,7 +29,10 @@ def chi_square(counts: Sequence[float]) -> float:
 
 def sizes(cluster: FakeCluster, topic: str = "orders") -> list[int]:
     """Return the bytes of the values of each partition."""
-    return [sum(len(value or b"") for value in cluster.values(topic, at)) for at in cluster.end_offsets(topic)]
+    return [
+        sum(len(value or b"") for value in cluster.values(topic, at))
+        for at in cluster.end_offsets(topic)
+    ]
 
 
 def availability(producer: Producer[Any, Any]) -> Any:
@@ -57,7 +60,12 @@ async def test_uniform_is_uniform_in_bytes_however_slow_a_broker_is(linger_ms: A
     async with FakeCluster(3, memory=True) as cluster:
         cluster.create_topic("orders", partitions=8)
         cluster.brokers[3].latency = 0.05
-        options: dict[str, Any] = {"batch_size": 1024, "linger_ms": linger_ms, "chance": chances.random, **UNIFORM}
+        options: dict[str, Any] = {
+            "batch_size": 1024,
+            "linger_ms": linger_ms,
+            "chance": chances.random,
+            **UNIFORM,
+        }
         async with running(cluster, **options) as (_, producer):
             for _ in range(2000):
                 for _ in range(3):
@@ -72,7 +80,9 @@ async def test_uniform_is_uniform_in_bytes_however_slow_a_broker_is(linger_ms: A
 @pytest.mark.parametrize("together", [1, 3], ids=["send", "send_many"])
 @pytest.mark.parametrize("linger_ms", [0, 5, "auto"])
 @jumping
-async def test_uniform_is_uniform_in_bytes_while_a_partition_fails(linger_ms: Any, together: int) -> None:
+async def test_uniform_is_uniform_in_bytes_while_a_partition_fails(
+    linger_ms: Any, together: int
+) -> None:
     """A full batch that is retried again and again also takes its partition's next share. The producer chooses it
     as often as the others.
     """
@@ -81,7 +91,12 @@ async def test_uniform_is_uniform_in_bytes_while_a_partition_fails(linger_ms: An
         cluster.create_topic("orders", partitions=8)
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=7, times=None)
         of_batches = {"batch_size": 1024, "batch_max_size": 262_144}
-        options: dict[str, Any] = {**of_batches, "linger_ms": linger_ms, "chance": chances.random, **UNIFORM}
+        options: dict[str, Any] = {
+            **of_batches,
+            "linger_ms": linger_ms,
+            "chance": chances.random,
+            **UNIFORM,
+        }
         async with running(cluster, **options) as (_, producer):
             for _ in range(3000 // together):
                 values = [bytes(chances.randint(100, 300)) for _ in range(together)]
@@ -101,7 +116,9 @@ async def test_uniform_is_uniform_in_bytes_while_a_partition_fails(linger_ms: An
 async def test_single_records_fill_a_share_before_the_next_partition() -> None:
     """Without linger each record is its own batch. Still 16 records of 1,000 bytes in a row go to one partition (PAR-02)."""
     async with running(batch_size=16_384) as (_, producer):
-        partitions = [(await producer.send_and_wait("orders", bytes(1000))).partition for _ in range(64)]
+        partitions = [
+            (await producer.send_and_wait("orders", bytes(1000))).partition for _ in range(64)
+        ]
         runs = [len(list(run)) for _, run in itertools.groupby(partitions)]
         assert runs == [16, 16, 16, 16]
 
@@ -132,7 +149,10 @@ async def test_send_many_and_parked_records_go_by_shares_too() -> None:
         async with running(cluster, **options) as (_, producer):
             await producer.send_many("orders", [bytes(100) for _ in range(12_000)])
         assert chi_square([size / 2048 for size in sizes(cluster)]) < AT_ODDS_1000[5]
-    async with running(brokers=2, partitions=6, **options, buffer_memory=8000) as (cluster, producer):
+    async with running(brokers=2, partitions=6, **options, buffer_memory=8000) as (
+        cluster,
+        producer,
+    ):
         await asyncio.gather(*[producer.send("orders", bytes(100)) for _ in range(6000)])
     assert chi_square([size / 2048 for size in sizes(cluster)]) < AT_ODDS_1000[5]
 
@@ -141,7 +161,9 @@ async def test_send_many_and_parked_records_go_by_shares_too() -> None:
 async def test_large_records_are_shares_by_themselves() -> None:
     """A record above `batch_size` goes to another partition than the last one, also when it waits for memory."""
     async with running(batch_size=1000, buffer_memory=10_000, **UNIFORM) as (_, producer):
-        deliveries = await asyncio.gather(*[producer.send("orders", bytes(5000)) for _ in range(20)])
+        deliveries = await asyncio.gather(
+            *[producer.send("orders", bytes(5000)) for _ in range(20)]
+        )
         partitions = [(await delivery).partition for delivery in deliveries]
         assert all(one != other for one, other in itertools.pairwise(partitions))
 
@@ -174,14 +196,24 @@ async def test_a_slow_broker_gets_less_and_holds_nobody_up() -> None:
             cluster.create_topic("orders", partitions=6)
             for node_id, speed in ((1, 1e6), (2, 1e6), (3, 1e5)):
                 cluster.brokers[node_id].bandwidth = speed
-            options: dict[str, Any] = {"batch_size": 4096, "buffer_memory": 1_000_000, "chance": random.Random(1).random}
-            async with running(cluster, **options, partitioner_adaptive_partitioning_enable=is_adaptive) as (_, producer):
+            options: dict[str, Any] = {
+                "batch_size": 4096,
+                "buffer_memory": 1_000_000,
+                "chance": random.Random(1).random,
+            }
+            async with running(
+                cluster, **options, partitioner_adaptive_partitioning_enable=is_adaptive
+            ) as (_, producer):
                 loop = asyncio.get_running_loop()
                 began = loop.time()
                 while loop.time() < began + 10:
                     await producer.send_many("orders", [bytes(1000)] * 100)
                 acknowledged = sum(sizes(cluster))
-                slow = sum(size for at, size in enumerate(sizes(cluster)) if cluster.leader("orders", at) == 3)
+                slow = sum(
+                    size
+                    for at, size in enumerate(sizes(cluster))
+                    if cluster.leader("orders", at) == 3
+                )
             rates[is_adaptive] = acknowledged / 10, slow / acknowledged
     assert rates[True][0] > 0.9 * 2e6
     assert rates[True][1] < 0.1
@@ -197,24 +229,38 @@ async def test_a_broker_that_takes_nothing_is_avoided_until_it_does() -> None:
     """After `partitioner_availability_timeout_ms` records without a key avoid the broker. Its waiting records and its keyed ones stay."""
     async with FakeCluster(3, memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
-        options: dict[str, Any] = {"batch_size": 300, "partitioner_availability_timeout_ms": 200, "chance": random.Random(2).random}
+        options: dict[str, Any] = {
+            "batch_size": 300,
+            "partitioner_availability_timeout_ms": 200,
+            "chance": random.Random(2).random,
+        }
         async with running(cluster, **options) as (_, producer):
             await asyncio.gather(*[producer.send_and_wait("orders", bytes(100)) for _ in range(60)])
             cluster.brokers[2].pause()
             waiting = [await producer.send("orders", bytes(100)) for _ in range(200)]
             await asyncio.sleep(0.25)
-            waiting += [await producer.send("orders", bytes(100))]  # the first event-loop iteration after it sees that a broker is late
+            waiting += [
+                await producer.send("orders", bytes(100))
+            ]  # the first event-loop iteration after it sees that a broker is late
             await asyncio.sleep(0.01)
-            after = [await asyncio.wait_for(await producer.send("orders", bytes(100)), 1) for _ in range(60)]
+            after = [
+                await asyncio.wait_for(await producer.send("orders", bytes(100)), 1)
+                for _ in range(60)
+            ]
             assert {cluster.leader("orders", metadata.partition) for metadata in after} == {1, 3}
             keyed = await producer.send("orders", b"v", partition=min(led_by(cluster, 2)))
             await asyncio.sleep(0.01)
             assert not keyed.done()
             cluster.brokers[2].resume()
             await asyncio.gather(*waiting, keyed)
-            told = [producer.metrics().number("events-total", event=event) for event in ("broker-late", "broker-in-time")]
+            told = [
+                producer.metrics().number("events-total", event=event)
+                for event in ("broker-late", "broker-in-time")
+            ]
             assert told == [1, 1]
-            again = await asyncio.gather(*[producer.send_and_wait("orders", bytes(100)) for _ in range(120)])
+            again = await asyncio.gather(
+                *[producer.send_and_wait("orders", bytes(100)) for _ in range(120)]
+            )
             assert {cluster.leader("orders", metadata.partition) for metadata in again} == {1, 2, 3}
 
 
@@ -225,7 +271,10 @@ async def test_a_trickle_leaves_a_late_broker_too(trouble: str, linger_ms: Any) 
     """A record each 10 ms would fill the open batch for minutes. The records avoid the broker, which does not
     respond or is gone unnoticed.
     """
-    async with running(brokers=2, partitioner_availability_timeout_ms=200, linger_ms=linger_ms) as (cluster, producer):
+    async with running(brokers=2, partitioner_availability_timeout_ms=200, linger_ms=linger_ms) as (
+        cluster,
+        producer,
+    ):
         stuck = (await producer.send_and_wait("orders", b"v")).partition
         broker = cluster.brokers[1 + stuck]
         broker.pause() if trouble == "silent" else await broker.stop(silently=True)
@@ -244,8 +293,14 @@ async def test_a_broker_whose_records_expired_is_tried_again() -> None:
     """No record waits for the broker any more. The producer tries it again, because it could not notice its return otherwise."""
     async with FakeCluster(2, memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
-        options: dict[str, Any] = {"partitioner_availability_timeout_ms": 100, "delivery_timeout_ms": 2000, "request_timeout_ms": 1000}
-        async with running(cluster, **options, batch_size=300, linger_ms=0, close_timeout_ms=100) as (_, producer):
+        options: dict[str, Any] = {
+            "partitioner_availability_timeout_ms": 100,
+            "delivery_timeout_ms": 2000,
+            "request_timeout_ms": 1000,
+        }
+        async with running(
+            cluster, **options, batch_size=300, linger_ms=0, close_timeout_ms=100
+        ) as (_, producer):
             await producer.send_and_wait("orders", b"v", partition=0)
             cluster.brokers[1].pause()
             lost = [await producer.send("orders", bytes(200), partition=0) for _ in range(30)]
@@ -270,12 +325,23 @@ async def test_records_without_a_key_stay_in_the_rack() -> None:
         cluster.create_topic("orders", partitions=6)
         for node_id, rack in ((1, "a"), (2, "b"), (3, None)):
             cluster.brokers[node_id].rack = rack
-        options: dict[str, Any] = {"client_rack": "b", "partitioner_rack_aware": True, "batch_size": 300, "metadata_max_age_ms": 500}
+        options: dict[str, Any] = {
+            "client_rack": "b",
+            "partitioner_rack_aware": True,
+            "batch_size": 300,
+            "metadata_max_age_ms": 500,
+        }
         async with running(cluster, **options, chance=random.Random(3).random) as (_, producer):
 
             async def leaders(count: int, *, key: bool = False) -> set[int | None]:
-                sent = [producer.send_and_wait("orders", bytes(100), b"%d" % at if key else None) for at in range(count)]
-                return {cluster.leader("orders", metadata.partition) for metadata in await asyncio.gather(*sent)}
+                sent = [
+                    producer.send_and_wait("orders", bytes(100), b"%d" % at if key else None)
+                    for at in range(count)
+                ]
+                return {
+                    cluster.leader("orders", metadata.partition)
+                    for metadata in await asyncio.gather(*sent)
+                }
 
             assert await leaders(100) == {2}
             assert await leaders(100, key=True) == {1, 2, 3}
@@ -298,7 +364,9 @@ async def test_racks_matter_only_where_both_options_say_so(options: dict[str, An
         cluster.create_topic("orders", partitions=2)
         cluster.brokers[1].rack, cluster.brokers[2].rack = "a", "b"
         async with running(cluster, **options, batch_size=300) as (_, producer):
-            metadata = await asyncio.gather(*[producer.send_and_wait("orders", bytes(100)) for _ in range(40)])
+            metadata = await asyncio.gather(
+                *[producer.send_and_wait("orders", bytes(100)) for _ in range(40)]
+            )
             assert {one.partition for one in metadata} == {0, 1}
 
 
@@ -311,12 +379,18 @@ async def test_what_is_avoided_gets_no_record_without_a_key() -> None:
     async with running(brokers=2, batch_size=300) as (cluster, producer):
         await producer.send_and_wait("orders", b"v")
         availability(producer).avoid(queue(producer, 0))
-        sent = await asyncio.gather(*[producer.send_and_wait("orders", bytes(100)) for _ in range(50)])
+        sent = await asyncio.gather(
+            *[producer.send_and_wait("orders", bytes(100)) for _ in range(50)]
+        )
         assert {metadata.partition for metadata in sent} == {1}
-        assert {(await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)} == {1}
+        assert {
+            (await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)
+        } == {1}
         assert (await producer.send_and_wait("orders", b"v", partition=0)).partition == 0
         availability(producer).welcome(queue(producer, 0))
-        assert {(await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)} == {0, 1}
+        assert {
+            (await producer.send_and_wait("orders", bytes(100))).partition for _ in range(20)
+        } == {0, 1}
 
 
 @jumping
@@ -324,7 +398,9 @@ async def test_a_partitioner_of_the_users_is_told_what_is_usable() -> None:
     """The user's partitioner does not get an avoided partition among the available ones."""
     seen: list[tuple[int, ...]] = []
 
-    def choose(_topic: str, _key: Any, _value: Any, _partitions: int, available: Sequence[int]) -> int:
+    def choose(
+        _topic: str, _key: Any, _value: Any, _partitions: int, available: Sequence[int]
+    ) -> int:
         seen.append(tuple(available))
         return available[-1]
 

@@ -65,10 +65,15 @@ async def test_a_job_continues_behind_its_position(version: int) -> None:
 async def test_where_it_has_no_place() -> None:
     """The position is read between transactions, by a producer that has them."""
     async with transactional(2) as (cluster, producer):
-        with pytest.raises(TransactionMisuse, match=r"send_position_to_transaction\(\) has no place here"):
+        with pytest.raises(
+            TransactionMisuse, match=r"send_position_to_transaction\(\) has no place here"
+        ):
             await producer.send_position_to_transaction("import", 1, topic="orders")
         await producer.begin_transaction()
-        with pytest.raises(TransactionMisuse, match=r"committed_position\(\) has no place here: the producer has a transaction open"):
+        with pytest.raises(
+            TransactionMisuse,
+            match=r"committed_position\(\) has no place here: the producer has a transaction open",
+        ):
             await producer.committed_position("import", topic="orders")
         await producer.abort_transaction()
         with pytest.raises(MetadataTimeout, match="nowhere"):
@@ -140,7 +145,10 @@ async def test_what_does_not_pass() -> None:
             await producer.committed_position("import", topic="orders")
         cluster.fail("OffsetFetch", "UNSTABLE_OFFSET_COMMIT", times=None)
         began_at = asyncio.get_running_loop().time()
-        with pytest.raises(TransactionTimeout, match=r"'import' did not end within max_block_ms=5000: .*UNSTABLE_OFFSET_COMMIT") as raised:
+        with pytest.raises(
+            TransactionTimeout,
+            match=r"'import' did not end within max_block_ms=5000: .*UNSTABLE_OFFSET_COMMIT",
+        ) as raised:
             await producer.committed_position("import", topic="orders")
         assert asyncio.get_running_loop().time() - began_at == pytest.approx(5, abs=0.1)
         assert isinstance(raised.value.__cause__, BrokerError)
@@ -151,25 +159,37 @@ async def test_what_does_not_pass() -> None:
 async def test_a_position_that_is_refused(version: int) -> None:
     """A cursor that is too long, and a topic that may not be read, cost the transaction, and no more."""
     async with transactional(version) as (cluster, producer):
-        with pytest.raises(TransactionAbortable, match=r"OFFSET_METADATA_TOO_LARGE.*with a shorter one"):
+        with pytest.raises(
+            TransactionAbortable, match=r"OFFSET_METADATA_TOO_LARGE.*with a shorter one"
+        ):
             async with producer.transaction():
                 await producer.send("orders", b"lost", partition=0)
-                await producer.send_position_to_transaction("import", 1, "x" * 4_097, topic="orders")
+                await producer.send_position_to_transaction(
+                    "import", 1, "x" * 4_097, topic="orders"
+                )
         cluster.fail("TxnOffsetCommit", "TOPIC_AUTHORIZATION_FAILED", topic="orders")
-        with pytest.raises(TransactionAbortable, match=r"TOPIC_AUTHORIZATION_FAILED.*for offsets and positions, Read"):
+        with pytest.raises(
+            TransactionAbortable,
+            match=r"TOPIC_AUTHORIZATION_FAILED.*for offsets and positions, Read",
+        ):
             async with producer.transaction():
                 await producer.send_position_to_transaction("import", 1, topic="orders")
         async with producer.transaction():
             await producer.send("orders", b"kept", partition=0)
             await producer.send_position_to_transaction("import", 1, "x" * 4_096, topic="orders")
-        assert await producer.committed_position("import", topic="orders") == Position(1, "x" * 4_096)
+        assert await producer.committed_position("import", topic="orders") == Position(
+            1, "x" * 4_096
+        )
         assert committed(cluster) == [b"kept"]
 
 
 @jumping
 async def test_another_producers_transaction_holds_it() -> None:
     """A second job of the same name, under another transactional id, is no earlier instance: its position is waited for."""
-    async with transactional(2) as (cluster, producer), again(cluster, transactional_id="other") as other:
+    async with (
+        transactional(2) as (cluster, producer),
+        again(cluster, transactional_id="other") as other,
+    ):
         await other.begin_transaction()
         await other.send_position_to_transaction("import", 7, topic="orders")
         reading = asyncio.create_task(producer.committed_position("import", topic="orders"))
@@ -205,7 +225,10 @@ async def test_the_topic_of_the_position_is_deleted(version: int) -> None:
         await producer.begin_transaction()
         await producer.send_position_to_transaction("import", 1, topic="ledger")
         cluster.delete_topic("ledger")
-        with pytest.raises(TransactionTimeout, match=r"TxnOffsetCommit is not answered \(UNKNOWN_TOPIC_OR_PARTITION \(3\): ledger-0\)"):
+        with pytest.raises(
+            TransactionTimeout,
+            match=r"TxnOffsetCommit is not answered \(UNKNOWN_TOPIC_OR_PARTITION \(3\): ledger-0\)",
+        ):
             await producer.send_position_to_transaction("import", 2, topic="ledger")
 
 
@@ -231,10 +254,14 @@ async def test_the_coordinator_moves() -> None:
         async with producer.transaction():
             await producer.send_position_to_transaction("import", 3, topic="orders")
         assert await producer.committed_position("import", topic="orders") == Position(3)
-        asked_first = next(request.broker for request in cluster.requests() if request.api == "OffsetFetch")
+        asked_first = next(
+            request.broker for request in cluster.requests() if request.api == "OffsetFetch"
+        )
         await cluster.brokers[asked_first].stop()
         assert await producer.committed_position("import", topic="orders") == Position(3)
-        assert {request.broker for request in cluster.requests() if request.api == "OffsetFetch"} > {asked_first}
+        assert {
+            request.broker for request in cluster.requests() if request.api == "OffsetFetch"
+        } > {asked_first}
 
 
 @pytest.mark.parametrize("newest", [1, 2, 6, 7, 8, 9, 10])
@@ -244,7 +271,10 @@ async def test_all_offsets_of_a_group(newest: int) -> None:
     async with with_topic(2) as cluster, resolving(cluster, max_block_ms=3_000) as resolver:
         for topic in ("ledger", "secret"):
             cluster.create_topic(topic)
-        at = {TopicPartition("ledger", 0): 4, TopicPartition("orders", 1): OffsetAndMetadata(7, "note")}
+        at = {
+            TopicPartition("ledger", 0): 4,
+            TopicPartition("orders", 1): OffsetAndMetadata(7, "note"),
+        }
         await resolver.commit_offsets("g", {**at, TopicPartition("secret", 0): 9})
         cluster.security.deny("*", "Describe", topic="secret")
         await prepared_by(cluster, "g")
@@ -252,12 +282,21 @@ async def test_all_offsets_of_a_group(newest: int) -> None:
         if newest < 7:
             assert await refusal(resolver.committed_offsets("g")) == "UNSUPPORTED_VERSION"
         else:
-            with pytest.raises(TransactionTimeout, match=r"committed_offsets\(\) of 'g' did not end within max_block_ms=3000: UNSTABLE"):
+            with pytest.raises(
+                TransactionTimeout,
+                match=r"committed_offsets\(\) of 'g' did not end within max_block_ms=3000: UNSTABLE",
+            ):
                 await resolver.committed_offsets("g")
         if newest < 2:
-            assert await refusal(resolver.committed_offsets("g", stable=False)) == "UNSUPPORTED_VERSION"
+            assert (
+                await refusal(resolver.committed_offsets("g", stable=False))
+                == "UNSUPPORTED_VERSION"
+            )
         else:
-            expected = {TopicPartition("ledger", 0): (4, "", -1), TopicPartition("orders", 1): (7, "note", -1)}
+            expected = {
+                TopicPartition("ledger", 0): (4, "", -1),
+                TopicPartition("orders", 1): (7, "note", -1),
+            }
             assert await resolver.committed_offsets("g", stable=False) == expected
             assert await resolver.committed_offsets("nobody", stable=False) == {}
         with pytest.raises(UsageError):

@@ -50,9 +50,13 @@ async def with_topic(version: int, brokers: int = 1) -> AsyncIterator[FakeCluste
         cluster.assert_all_fired()
 
 
-async def prepared_by(cluster: FakeCluster, name: str = "tx", value: bytes = b"v", **options: Any) -> PreparedTransaction:
+async def prepared_by(
+    cluster: FakeCluster, name: str = "tx", value: bytes = b"v", **options: Any
+) -> PreparedTransaction:
     """Return a transaction with one record and one position; its producer is gone."""
-    async with Producer(**{**cluster.client_options, "transactional_id": name, **options}) as producer:
+    async with Producer(
+        **{**cluster.client_options, "transactional_id": name, **options}
+    ) as producer:
         await producer.begin_transaction()
         await producer.send("orders", value, partition=0)
         await producer.send_position_to_transaction(name, 7, "c", topic="orders")
@@ -113,8 +117,14 @@ async def test_one_producer_prepares_for_several_ids(version: int) -> None:
                 await producer.send_position_to_transaction(name, 7, topic="orders")
                 everything.append(await producer.prepare_transaction())
                 if name == "1":
-                    before = {request.connection for request in cluster.requests()}, len(asked(cluster, "Metadata"))
-        assert ({request.connection for request in cluster.requests()}, len(asked(cluster, "Metadata"))) == before
+                    before = (
+                        {request.connection for request in cluster.requests()},
+                        len(asked(cluster, "Metadata")),
+                    )
+        assert (
+            {request.connection for request in cluster.requests()},
+            len(asked(cluster, "Metadata")),
+        ) == before
         assert [prepared.transactional_id for prepared in everything] == ["1", "2", "3"]
         assert len({prepared.producer_id for prepared in everything}) == 3
         assert len(asked(cluster, "AddPartitionsToTxn")) == (3 if version == 1 else 0)
@@ -135,7 +145,10 @@ async def test_the_same_id_again(version: int) -> None:
         await producer.send("orders", b"1", partition=0)
         prepared = await producer.prepare_transaction()
         await producer.init_transactions("tx")
-        assert await refusal(resolver.commit(prepared)) in {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+        assert await refusal(resolver.commit(prepared)) in {
+            "PRODUCER_FENCED",
+            "INVALID_PRODUCER_EPOCH",
+        }
         async with Producer(**{**cluster.client_options, "transactional_id": "tx"}) as newer:
             async with newer.transaction():
                 await newer.send("orders", b"2", partition=0)
@@ -159,7 +172,10 @@ async def test_when_no_id_can_be_taken(version: int) -> None:
                 await producer.init_transactions(name)  # type: ignore[arg-type]
         await producer.begin_transaction()
         await producer.send("orders", b"1", partition=0)
-        with pytest.raises(TransactionMisuse, match=r"init_transactions\(\) has no place here: the producer has a transaction open"):
+        with pytest.raises(
+            TransactionMisuse,
+            match=r"init_transactions\(\) has no place here: the producer has a transaction open",
+        ):
             await producer.init_transactions("other")
         await producer.commit_transaction()
         cluster.fail("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", times=1)
@@ -178,7 +194,10 @@ async def test_when_no_id_can_be_taken(version: int) -> None:
 async def test_what_it_takes_no_more(version: int) -> None:
     """After it is prepared, records and offsets are refused, and the transaction stays as it is."""
     async with transactional(version) as (cluster, producer):
-        with pytest.raises(TransactionMisuse, match=r"prepare_transaction\(\) has no place here: the producer has no transaction open"):
+        with pytest.raises(
+            TransactionMisuse,
+            match=r"prepare_transaction\(\) has no place here: the producer has no transaction open",
+        ):
             await producer.prepare_transaction()
         await producer.begin_transaction()
         await producer.send("orders", b"1", partition=0)
@@ -244,7 +263,10 @@ async def test_it_is_called_again_after_a_time_out(version: int) -> None:
         await producer.begin_transaction()
         hang = cluster.hang("Produce", times=1)
         await producer.send("orders", b"v", partition=0)
-        with pytest.raises(TransactionTimeout, match=r"prepare_transaction\(\) did not end within max_block_ms=1000: records of it"):
+        with pytest.raises(
+            TransactionTimeout,
+            match=r"prepare_transaction\(\) did not end within max_block_ms=1000: records of it",
+        ):
             await producer.prepare_transaction()
         hang.release()
         await producer.prepare_transaction()
@@ -262,7 +284,9 @@ async def test_an_abort_meanwhile() -> None:
         preparing = asyncio.create_task(producer.prepare_transaction())
         await cluster.seen("Produce", 1)
         aborting = asyncio.create_task(producer.abort_transaction())
-        with pytest.raises(TransactionAborted, match=r"aborted while prepare_transaction\(\) waited for records"):
+        with pytest.raises(
+            TransactionAborted, match=r"aborted while prepare_transaction\(\) waited for records"
+        ):
             await preparing
         hang.release()
         await aborting

@@ -34,11 +34,15 @@ TX = PreparedTransaction("tx", 1, 0, 2)
 
 def test_it_has_no_transactional_id() -> None:
     """One config serves producers and resolvers, but for the name that a resolver does not have."""
-    with pytest.raises(ConfigError, match="transactional_id='tx': a TransactionResolver has none of its own"):
+    with pytest.raises(
+        ConfigError, match="transactional_id='tx': a TransactionResolver has none of its own"
+    ):
         TransactionResolver(transactional_id="tx")
     with pytest.raises(ConfigError, match="linger_mss"):
         TransactionResolver(linger_mss=5)
-    config = ProducerConfig(acks="all", linger_ms=7, compression_type="gzip", key_serializer=str.encode)
+    config = ProducerConfig(
+        acks="all", linger_ms=7, compression_type="gzip", key_serializer=str.encode
+    )
     assert TransactionResolver(config).config.linger_ms == 7
 
 
@@ -62,7 +66,9 @@ async def test_what_is_no_prepared_transaction(given: Any) -> None:
     async with cluster_of(2) as cluster, TransactionResolver(**cluster.client_options) as resolver:
         with pytest.raises(UsageError, match="is no prepared transaction"):
             await resolver.commit(given)
-        assert [request.api for request in cluster.requests() if request.api == "FindCoordinator"] == []
+        assert [
+            request.api for request in cluster.requests() if request.api == "FindCoordinator"
+        ] == []
 
 
 @jumping
@@ -82,7 +88,12 @@ async def test_when_it_does_not_run() -> None:
                 await resolver.start()
         await resolver.stop()
         assert repr(resolver).endswith(": stopped>")
-        for call in (resolver.commit(TX), resolver.abort(TX), resolver.committed_offset("g", "orders"), resolver.start()):
+        for call in (
+            resolver.commit(TX),
+            resolver.abort(TX),
+            resolver.committed_offset("g", "orders"),
+            resolver.start(),
+        ):
             with pytest.raises(ProducerClosed, match="stopped"):
                 await call
 
@@ -98,9 +109,14 @@ async def test_stop_ends_what_waits() -> None:
         cluster.move_coordinator("g", 2)
         cluster.hang("EndTxn", times=1)
         cluster.fail("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS", times=1)
-        resolver = TransactionResolver(**cluster.client_options, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000)
+        resolver = TransactionResolver(
+            **cluster.client_options, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000
+        )
         await resolver.start()
-        calls = [asyncio.create_task(resolver.commit(prepared)), asyncio.create_task(resolver.committed_offset("g", "orders"))]
+        calls = [
+            asyncio.create_task(resolver.commit(prepared)),
+            asyncio.create_task(resolver.committed_offset("g", "orders")),
+        ]
         await cluster.seen("EndTxn", 1)
         await cluster.seen("OffsetFetch", 1)
         await turns(20)
@@ -171,7 +187,9 @@ async def test_another_loop() -> None:
         thread = threading.Thread(target=elsewhere)
         thread.start()
         thread.join()
-        assert [str(error) for error in raised] == ["the resolver belongs to another event loop; make one in this loop"] * 3
+        assert [str(error) for error in raised] == [
+            "the resolver belongs to another event loop; make one in this loop"
+        ] * 3
         assert await resolver.list_transactions() == []
 
 
@@ -237,7 +255,10 @@ async def test_what_lasts_too_long() -> None:
         cluster.move_coordinator("tx", 1)
         cluster.fail("EndTxn", "CONCURRENT_TRANSACTIONS", times=None)
         began_at = asyncio.get_running_loop().time()
-        with pytest.raises(TransactionTimeout, match=r"commit\(\) of 'tx' did not end within max_block_ms=5000: CONCURRENT") as raised:
+        with pytest.raises(
+            TransactionTimeout,
+            match=r"commit\(\) of 'tx' did not end within max_block_ms=5000: CONCURRENT",
+        ) as raised:
             await resolver.commit(prepared)
         assert asyncio.get_running_loop().time() - began_at == pytest.approx(5, abs=0.1)
         assert raised.value.persisted == "maybe"
@@ -269,7 +290,11 @@ async def test_the_coordinator_moves_and_dies(version: int) -> None:
         await cluster.brokers[3].stop()
         await cluster.brokers[2].stop()
         await resolver.abort(three)
-        assert {request.broker for request in cluster.requests() if request.api == "EndTxn"} == {1, 2, 3}
+        assert {request.broker for request in cluster.requests() if request.api == "EndTxn"} == {
+            1,
+            2,
+            3,
+        }
         assert sorted(filter(None, committed(cluster))) == [b"1", b"2"]
 
 
@@ -337,7 +362,9 @@ async def test_cancelled_at_every_turn(call: str) -> None:
 async def test_many_at_once(newest: int) -> None:
     """The look-ups of one moment share requests, where the brokers can read them; one that is cancelled takes no other along."""
     async with with_topic(2) as cluster:
-        prepared = [await prepared_by(cluster, f"tx-{number}", b"%d" % number) for number in range(30)]
+        prepared = [
+            await prepared_by(cluster, f"tx-{number}", b"%d" % number) for number in range(30)
+        ]
         cluster.speak(versions={"FindCoordinator": (0, newest)})
         async with resolving(cluster) as resolver:
             before = len(asked(cluster, "FindCoordinator"))
@@ -383,16 +410,29 @@ async def test_what_is_not_permitted() -> None:
         cluster.security.deny("*", "Write", transactional_id="tx")
         assert await refusal(resolver.commit(prepared)) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
         cluster.security.deny("*", "Describe", transactional_id="tx")
-        assert await refusal(resolver.describe_transactions(["tx"])) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+        assert (
+            await refusal(resolver.describe_transactions(["tx"]))
+            == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+        )
         assert await resolver.list_transactions() == []
         cluster.security.deny("*", "Read", group="g")
-        assert await refusal(resolver.commit_offsets("g", {("orders", 0): 1})) == "GROUP_AUTHORIZATION_FAILED"
+        assert (
+            await refusal(resolver.commit_offsets("g", {("orders", 0): 1}))
+            == "GROUP_AUTHORIZATION_FAILED"
+        )
         cluster.security.deny("*", "Read", topic="orders")
-        assert await refusal(resolver.commit_offsets("h", {("orders", 0): 1})) == "TOPIC_AUTHORIZATION_FAILED"
+        assert (
+            await refusal(resolver.commit_offsets("h", {("orders", 0): 1}))
+            == "TOPIC_AUTHORIZATION_FAILED"
+        )
         cluster.security.deny("*", "Describe", topic="orders")
-        assert await refusal(resolver.committed_offset("h", "orders")) == "TOPIC_AUTHORIZATION_FAILED"
+        assert (
+            await refusal(resolver.committed_offset("h", "orders")) == "TOPIC_AUTHORIZATION_FAILED"
+        )
         cluster.security.deny("*", "Describe", group="h")
-        assert await refusal(resolver.committed_offset("h", "orders")) == "GROUP_AUTHORIZATION_FAILED"
+        assert (
+            await refusal(resolver.committed_offset("h", "orders")) == "GROUP_AUTHORIZATION_FAILED"
+        )
         assert await refusal(resolver.committed_offsets("h")) == "GROUP_AUTHORIZATION_FAILED"
 
 
@@ -407,7 +447,10 @@ async def test_what_is_decided_is_what_is_visible(seed: int) -> None:
         kept = set(rng.sample(names, 3))
 
         async def end(resolver: TransactionResolver) -> None:
-            ends = [resolver.commit(one) if name in kept else resolver.abort(one) for name, one in prepared.items()]
+            ends = [
+                resolver.commit(one) if name in kept else resolver.abort(one)
+                for name, one in prepared.items()
+            ]
             await asyncio.gather(*rng.sample(ends, len(ends)))
 
         for _ in range(rng.randint(1, 4)):
@@ -416,7 +459,16 @@ async def test_what_is_decided_is_what_is_visible(seed: int) -> None:
                 if rng.random() < 0.5:
                     cluster.fail(api, disconnect=rng.choice(("before", "after")))
                 elif api != "Metadata":
-                    cluster.fail(api, rng.choice(("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")))
+                    cluster.fail(
+                        api,
+                        rng.choice(
+                            (
+                                "COORDINATOR_NOT_AVAILABLE",
+                                "NOT_COORDINATOR",
+                                "COORDINATOR_LOAD_IN_PROGRESS",
+                            )
+                        ),
+                    )
             cluster.move_coordinator(rng.choice(names), rng.choice((1, 2, 3)))
             async with resolving(cluster) as resolver:
                 dying = asyncio.ensure_future(end(resolver))
@@ -432,6 +484,10 @@ async def test_what_is_decided_is_what_is_visible(seed: int) -> None:
         cluster.faults.clear()
         async with resolving(cluster) as successor:
             await end(successor)
-            assert sorted(filter(None, committed(cluster))) == sorted(name.encode() for name in kept)
+            assert sorted(filter(None, committed(cluster))) == sorted(
+                name.encode() for name in kept
+            )
             for name in names:
-                assert (await successor.committed_offset(name, "orders") is not None) is (name in kept)
+                assert (await successor.committed_offset(name, "orders") is not None) is (
+                    name in kept
+                )

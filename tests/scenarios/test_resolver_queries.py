@@ -26,10 +26,13 @@ from tests.scenarios.test_prepared import prepared_by, refusal, resolving, with_
 
 
 @pytest.mark.parametrize(
-    ("api", "version", "waits"), [("OffsetCommit", 3, 0), ("OffsetCommit", 4, 2), ("OffsetFetch", 3, 0), ("OffsetFetch", 4, 2)]
+    ("api", "version", "waits"),
+    [("OffsetCommit", 3, 0), ("OffsetCommit", 4, 2), ("OffsetFetch", 3, 0), ("OffsetFetch", 4, 2)],
 )
 @jumping
-async def test_a_broker_before_2_0_has_waited_before_it_answers(api: str, version: int, waits: int) -> None:
+async def test_a_broker_before_2_0_has_waited_before_it_answers(
+    api: str, version: int, waits: int
+) -> None:
     """Below version 4 of these requests the throttle time is over with the answer, and nothing waits for it again (KIP-219)."""
     loop = asyncio.get_running_loop()
     async with FakeCluster(memory=True, versions={api: (2, version)}) as cluster:
@@ -49,19 +52,34 @@ async def test_a_broker_before_2_0_has_waited_before_it_answers(api: str, versio
 async def test_offsets_are_committed_and_read() -> None:
     """As a group without members has them; a lower offset replaces a higher one."""
     async with with_topic(2) as cluster, resolving(cluster, max_block_ms=3_000) as resolver:
-        await resolver.commit_offsets("g", {("orders", 0): 5, ("orders", 1): OffsetAndMetadata(7, "note")})
+        await resolver.commit_offsets(
+            "g", {("orders", 0): 5, ("orders", 1): OffsetAndMetadata(7, "note")}
+        )
         assert await resolver.committed_offset("g", "orders") == Position(5)
-        await resolver.commit_offsets(ConsumerGroupMetadata("g"), {TopicPartition("orders", 0): (3, "rewound")})
-        assert await resolver.committed_offset("g", "orders", stable=False) == Position(3, "rewound")
+        await resolver.commit_offsets(
+            ConsumerGroupMetadata("g"), {TopicPartition("orders", 0): (3, "rewound")}
+        )
+        assert await resolver.committed_offset("g", "orders", stable=False) == Position(
+            3, "rewound"
+        )
         assert cluster.committed("g") == {("orders", 0): 3, ("orders", 1): 7}
         await resolver.commit_offsets("g", {})
         assert (
-            await refusal(resolver.commit_offsets("g", {("orders", 0): (1, "x" * 4_097), ("nowhere", 0): 1})) == "OFFSET_METADATA_TOO_LARGE"
+            await refusal(
+                resolver.commit_offsets("g", {("orders", 0): (1, "x" * 4_097), ("nowhere", 0): 1})
+            )
+            == "OFFSET_METADATA_TOO_LARGE"
         )
-        with pytest.raises(TransactionTimeout, match=r"commit_offsets\(\) of 'g' .*UNKNOWN_TOPIC_OR_PARTITION \(3\): nowhere-0"):
+        with pytest.raises(
+            TransactionTimeout,
+            match=r"commit_offsets\(\) of 'g' .*UNKNOWN_TOPIC_OR_PARTITION \(3\): nowhere-0",
+        ):
             await resolver.commit_offsets("g", {("nowhere", 0): 1})
         member = ConsumerGroupMetadata("g", 4, "member")
-        assert await refusal(resolver.commit_offsets(member, {("orders", 0): 1})) in ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID")
+        assert await refusal(resolver.commit_offsets(member, {("orders", 0): 1})) in (
+            "ILLEGAL_GENERATION",
+            "UNKNOWN_MEMBER_ID",
+        )
         with pytest.raises(UsageError):
             await resolver.commit_offsets("", {("orders", 0): 1})
         with pytest.raises(UsageError):
@@ -79,12 +97,22 @@ async def test_transactions_are_listed(newest: int) -> None:
             await prepared_by(cluster, name)
         async with resolving(cluster) as resolver:
             await resolver.abort(PreparedTransaction("a.b-2", 1, 0, 2))
-            listed = [TransactionListing("a.b-1", 0, "Ongoing"), TransactionListing("a.b-2", 1, "CompleteAbort")]
+            listed = [
+                TransactionListing("a.b-1", 0, "Ongoing"),
+                TransactionListing("a.b-2", 1, "CompleteAbort"),
+            ]
             assert await resolver.list_transactions("a.b") == listed
-            assert [one.transactional_id for one in await resolver.list_transactions()] == ["a.b-1", "a.b-2", "aXb-3"]
+            assert [one.transactional_id for one in await resolver.list_transactions()] == [
+                "a.b-1",
+                "a.b-2",
+                "aXb-3",
+            ]
             for unlisted in ("z", "a.b" * 10_920):
                 assert await resolver.list_transactions(unlisted) == []
-            asked = [request.message.transactional_id_pattern for request in cluster.requests("ListTransactions")]
+            asked = [
+                request.message.transactional_id_pattern
+                for request in cluster.requests("ListTransactions")
+            ]
             # Brokers read texts of 32,767 bytes. The prefix is not longer, but its pattern is, so all ids are asked for.
             assert asked[-1] is None
             for unreadable in ("x" * 32_768, "\ud800"):
@@ -118,7 +146,10 @@ async def test_transactions_are_described(version: int) -> None:
         assert one_told.started_at is not None
         assert abs((datetime.now(UTC) - one_told.started_at).total_seconds()) < 60
         assert TopicPartition("orders", 0) in one_told.partitions
-        assert {partition.topic for partition in one_told.partitions} == {"orders", "__consumer_offsets"}
+        assert {partition.topic for partition in one_told.partitions} == {
+            "orders",
+            "__consumer_offsets",
+        }
         assert (two_told.state, two_told.partitions) == ("CompleteCommit", ())
         assert (three_told.state, three_told.started_at) == ("Empty", None)
         cluster.move_coordinator("one", 2)
@@ -128,7 +159,9 @@ async def test_transactions_are_described(version: int) -> None:
 
 @pytest.mark.parametrize("at_ms", [2**63 - 1, 253_402_300_800_000])
 @jumping
-async def test_a_transaction_that_began_when_no_calendar_has_a_year_is_asked_for_again(at_ms: int) -> None:
+async def test_a_transaction_that_began_when_no_calendar_has_a_year_is_asked_for_again(
+    at_ms: int,
+) -> None:
     """The answer is none of the protocol, as one that does not decode."""
 
     def spoil(answer: Any) -> None:

@@ -23,7 +23,15 @@ async def failure_of(producer: Producer[Any, Any], value: bytes = b"v") -> Deliv
     return raised.value
 
 
-@pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "NOT_ENOUGH_REPLICAS", "CORRUPT_MESSAGE"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "NOT_LEADER_OR_FOLLOWER",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "NOT_ENOUGH_REPLICAS",
+        "CORRUPT_MESSAGE",
+    ],
+)
 @jumping
 async def test_a_retriable_refusal_is_retried_until_it_is_taken(error: str) -> None:
     """The broker refuses the batch twice, then logs it once. The retries back off."""
@@ -41,16 +49,24 @@ async def test_order_holds_over_refusals_of_several_batches_in_flight() -> None:
     """The broker refuses all of five batches in flight. The Sender retries them in order, one at a time."""
     async with running(batch_size=100) as (cluster, producer):
         cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=5)
-        deliveries = [await producer.send("orders", b"%d" % number + b"." * 60, partition=0) for number in range(20)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number + b"." * 60, partition=0)
+            for number in range(20)
+        ]
         assert [(await delivery).offset for delivery in deliveries] == list(range(20))
-        assert [value.split(b".")[0] for value in cluster.values("orders", 0)] == [b"%d" % number for number in range(20)]
+        assert [value.split(b".")[0] for value in cluster.values("orders", 0)] == [
+            b"%d" % number for number in range(20)
+        ]
 
 
 @pytest.mark.parametrize(
-    ("when", "is_idempotent", "copies"), [("before", False, 1), ("after", False, 2), ("before", True, 1), ("after", True, 1)]
+    ("when", "is_idempotent", "copies"),
+    [("before", False, 1), ("after", False, 2), ("before", True, 1), ("after", True, 1)],
 )
 @jumping
-async def test_a_lost_connection_is_made_anew_and_the_batch_sent_again(when: Any, is_idempotent: bool, copies: int) -> None:
+async def test_a_lost_connection_is_made_anew_and_the_batch_sent_again(
+    when: Any, is_idempotent: bool, copies: int
+) -> None:
     """A connection lost before the append leaves one copy in the log. Lost after it: two copies without idempotence, one with it."""
     async with running(enable_idempotence=is_idempotent) as (cluster, producer):
         cluster.fail("Produce", disconnect=when)
@@ -121,7 +137,9 @@ async def test_a_broker_that_restarts_gets_what_waited() -> None:
     async with running() as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=0)
         await cluster.brokers[1].stop()
-        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(1, 10)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=0) for number in range(1, 10)
+        ]
         await asyncio.sleep(3)
         assert not any(delivery.done() for delivery in deliveries)
         await cluster.brokers[1].start()
@@ -131,7 +149,9 @@ async def test_a_broker_that_restarts_gets_what_waited() -> None:
 
 @pytest.mark.parametrize("silently", [True, False])
 @jumping
-async def test_records_follow_a_leader_that_moved_while_its_old_broker_is_gone(silently: bool) -> None:
+async def test_records_follow_a_leader_that_moved_while_its_old_broker_is_gone(
+    silently: bool,
+) -> None:
     """The old leader refuses connections, and only metadata has the new one. The producer requests metadata before all records expire."""
     async with running(brokers=2) as (cluster, producer):
         await producer.send_and_wait("orders", b"0", partition=1)
@@ -155,9 +175,13 @@ async def test_records_follow_a_leader_that_moved() -> None:
             if number in (20, 40):
                 await turns(7)
                 cluster.move_leader("orders", 0, 1 + number // 20)
-            deliveries.append(await producer.send("orders", b"%d" % number + b"." * 30, partition=0))
+            deliveries.append(
+                await producer.send("orders", b"%d" % number + b"." * 30, partition=0)
+            )
         await asyncio.gather(*deliveries)
-        assert [value.split(b".")[0] for value in cluster.values("orders")] == [b"%d" % number for number in range(60)]
+        assert [value.split(b".")[0] for value in cluster.values("orders")] == [
+            b"%d" % number for number in range(60)
+        ]
 
 
 @jumping
@@ -182,7 +206,9 @@ async def test_a_partition_in_trouble_does_not_stop_the_others() -> None:
     async with running() as (cluster, producer):
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=4, partition=0)
         held = await producer.send("orders", b"held", partition=0)
-        await asyncio.gather(*[await producer.send("orders", b"%d" % number, partition=1) for number in range(5)])
+        await asyncio.gather(
+            *[await producer.send("orders", b"%d" % number, partition=1) for number in range(5)]
+        )
         assert not held.done()
         await held
 
@@ -192,10 +218,15 @@ async def test_keys_and_values_are_in_no_error_text() -> None:
     """No error text has a key or a value, because these may be secret."""
     canary = b"CANARY-4711"
     told: list[BaseException] = []
-    async with running(max_block_ms=100, delivery_timeout_ms=300, request_timeout_ms=300) as (cluster, producer):
+    async with running(max_block_ms=100, delivery_timeout_ms=300, request_timeout_ms=300) as (
+        cluster,
+        producer,
+    ):
         cluster.fail("Produce", "INVALID_RECORD")
         for call in (
-            lambda: producer.send_and_wait("orders", canary, canary, headers=[("h", canary)], partition=0),
+            lambda: producer.send_and_wait(
+                "orders", canary, canary, headers=[("h", canary)], partition=0
+            ),
             lambda: producer.send("nowhere", canary, canary),
             lambda: producer.send("orders", canary.decode(), canary),
             lambda: producer.send("orders", canary, canary.decode()),

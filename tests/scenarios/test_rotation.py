@@ -20,7 +20,13 @@ from tls_peers import client_context
 from whole import jumping, running
 
 from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer
-from aioproducer.testing import FakeCluster, ListenerSecurity, ListenerTls, ListenerTokens, unsecured_token
+from aioproducer.testing import (
+    FakeCluster,
+    ListenerSecurity,
+    ListenerTls,
+    ListenerTokens,
+    unsecured_token,
+)
 from aioproducer.testing.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
@@ -36,8 +42,12 @@ SESSION_MS = 3000
 
 
 @contextlib.asynccontextmanager
-async def secured(protocol: Any, tls: ListenerTls | None = None, **more: Any) -> AsyncIterator[FakeCluster]:
-    async with FakeCluster(memory=True, security=ListenerSecurity(protocol, tls=tls, **more)) as cluster:
+async def secured(
+    protocol: Any, tls: ListenerTls | None = None, **more: Any
+) -> AsyncIterator[FakeCluster]:
+    async with FakeCluster(
+        memory=True, security=ListenerSecurity(protocol, tls=tls, **more)
+    ) as cluster:
         cluster.create_topic("orders")
         yield cluster
 
@@ -106,7 +116,9 @@ class MountedFiles:
 
 
 @jumping
-async def test_a_certificate_that_kubernetes_swaps(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_certificate_that_kubernetes_swaps(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Row 102: key and certificate change at once. Connections that exist stay; the next ones have the new pair, and no warning is logged."""
     mounted = MountedFiles(tmp_path / "user", pair(CA.client("orders-1")))
     options = {
@@ -132,7 +144,10 @@ async def test_a_key_whose_password_changes_with_it(tmp_path: pathlib.Path) -> N
 
     def contents(user: str, password: str) -> dict[str, bytes]:
         made = CA.client(user)
-        return {"client.pem": encrypted_key_pem(made, password) + made.chain_pem, "password": password.encode()}
+        return {
+            "client.pem": encrypted_key_pem(made, password) + made.chain_pem,
+            "password": password.encode(),
+        }
 
     mounted = MountedFiles(tmp_path / "user", contents("orders-1", "canary-one"))
     options = {
@@ -209,7 +224,11 @@ async def test_brokers_that_change_before_the_bundle_does(tmp_path: pathlib.Path
 async def test_a_password_in_a_file(mechanism: str, tmp_path: pathlib.Path) -> None:
     """The next renewal of the session has the new password: no connection is made anew, no record fails."""
     mounted = MountedFiles(tmp_path / "user", {"password": b"canary-one\n"})
-    options = {"sasl_mechanism": mechanism, "sasl_username": "orders", "sasl_password": f"${{dir:{mounted.folder}:password}}"}
+    options = {
+        "sasl_mechanism": mechanism,
+        "sasl_username": "orders",
+        "sasl_password": f"${{dir:{mounted.folder}:password}}",
+    }
     async with (
         secured("SASL_PLAINTEXT", users={"orders": "canary-one"}, session_ms=SESSION_MS) as cluster,
         running(cluster, **options) as (_, producer),
@@ -228,7 +247,11 @@ async def test_a_password_in_a_file(mechanism: str, tmp_path: pathlib.Path) -> N
 async def test_a_password_that_changes_in_the_file_first(tmp_path: pathlib.Path) -> None:
     """Brokers learn it later (Amazon says 10 minutes): records wait, the brokers see few attempts, and none fails."""
     mounted = MountedFiles(tmp_path / "user", {"password": b"canary-one"})
-    options = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "orders", "sasl_password": f"${{file:{mounted.folder}/password}}"}
+    options = {
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_username": "orders",
+        "sasl_password": f"${{file:{mounted.folder}/password}}",
+    }
     async with (
         secured("SASL_PLAINTEXT", users={"orders": "canary-one"}, session_ms=SESSION_MS) as cluster,
         running(cluster, **options, delivery_timeout_ms=900_000) as (_, producer),
@@ -285,7 +308,10 @@ def wall() -> float:
 
 
 def token(seconds: float) -> dict[str, bytes]:
-    return {"token": unsecured_token("orders", seconds, now=wall(), canary="canary-claim").encode() + b"\n"}
+    return {
+        "token": unsecured_token("orders", seconds, now=wall(), canary="canary-claim").encode()
+        + b"\n"
+    }
 
 
 @contextlib.asynccontextmanager
@@ -309,7 +335,11 @@ def by_url(path: pathlib.Path) -> dict[str, Any]:
 async def test_a_token_in_a_file(named: Any, tmp_path: pathlib.Path) -> None:
     """Kubernetes renews a service account's token at 80 % of its life: each renewal of a session has the new one, and no connection is lost."""
     mounted = MountedFiles(tmp_path / "tokens", token(600))
-    options = {"sasl_mechanism": "OAUTHBEARER", "wall_clock": wall, **named(mounted.folder / "token")}
+    options = {
+        "sasl_mechanism": "OAUTHBEARER",
+        "wall_clock": wall,
+        **named(mounted.folder / "token"),
+    }
     async with with_tokens() as cluster, running(cluster, **options) as (_, producer):
         streaming = asyncio.ensure_future(sending(producer, 3600, 10))
         await asyncio.sleep(1)
@@ -329,7 +359,11 @@ async def test_a_token_in_a_file(named: Any, tmp_path: pathlib.Path) -> None:
 async def test_a_token_in_a_file_that_is_renewed_late(tmp_path: pathlib.Path) -> None:
     """After its end records wait, and arrive when the file has a token again; the reason says since when it has expired."""
     mounted = MountedFiles(tmp_path / "tokens", token(100))
-    options = {"sasl_mechanism": "OAUTHBEARER", "wall_clock": wall, **by_reference(mounted.folder / "token")}
+    options = {
+        "sasl_mechanism": "OAUTHBEARER",
+        "wall_clock": wall,
+        **by_reference(mounted.folder / "token"),
+    }
     async with with_tokens() as cluster, running(cluster, **options) as (_, producer):
         await producer.send_and_wait("orders", b"0")
         await asyncio.sleep(130)
@@ -372,10 +406,15 @@ class Vault:
 
 
 @jumping
-async def test_a_workload_api_gives_each_connection_a_fresh_certificate(tmp_path: pathlib.Path) -> None:
+async def test_a_workload_api_gives_each_connection_a_fresh_certificate(
+    tmp_path: pathlib.Path,
+) -> None:
     """As with SPIFFE: the function is called once for each connection, and what it returns is used at once."""
     vault = Vault(tmp_path)
-    async with secured("SSL", MUTUAL) as cluster, running(cluster, ssl_context=vault) as (_, producer):
+    async with (
+        secured("SSL", MUTUAL) as cluster,
+        running(cluster, ssl_context=vault) as (_, producer),
+    ):
         streaming = asyncio.ensure_future(sending(producer, 4))
         for _ in range(3):
             await asyncio.sleep(1)
@@ -386,10 +425,15 @@ async def test_a_workload_api_gives_each_connection_a_fresh_certificate(tmp_path
 
 
 @jumping
-async def test_a_vault_that_is_sealed_for_a_minute(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_vault_that_is_sealed_for_a_minute(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The function raises: records wait, and arrive when it gives certificates again; what it raised is quoted nowhere."""
     vault = Vault(tmp_path)
-    async with secured("SSL", MUTUAL) as cluster, running(cluster, ssl_context=vault) as (_, producer):
+    async with (
+        secured("SSL", MUTUAL) as cluster,
+        running(cluster, ssl_context=vault) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"0")
         vault.is_sealed = True
         cluster.disconnect_all()
@@ -408,7 +452,10 @@ async def test_a_vault_that_is_sealed_for_a_minute(tmp_path: pathlib.Path, caplo
 async def test_a_vault_that_stays_sealed(tmp_path: pathlib.Path) -> None:
     """Records fail by their deadline as not written; the reason names the function's error by its type alone."""
     vault = Vault(tmp_path)
-    async with secured("SSL", MUTUAL) as cluster, running(cluster, ssl_context=vault, delivery_timeout_ms=31_000) as (_, producer):
+    async with (
+        secured("SSL", MUTUAL) as cluster,
+        running(cluster, ssl_context=vault, delivery_timeout_ms=31_000) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"0")
         vault.is_sealed = True
         cluster.disconnect_all()
@@ -443,7 +490,11 @@ def test_a_function_that_hangs_delays_nothing_else(tmp_path: pathlib.Path) -> No
                 await hanging.get()
 
         async with secured("SSL", MUTUAL) as cluster:
-            producer = Producer(**cluster.client_options, ssl_context=sometimes, socket_connection_setup_timeout_ms=100)
+            producer = Producer(
+                **cluster.client_options,
+                ssl_context=sometimes,
+                socket_connection_setup_timeout_ms=100,
+            )
             await producer.start(wait=False)
             for number in range(2):
                 delivery = asyncio.ensure_future(producer.send_and_wait("orders", b"%d" % number))
@@ -471,7 +522,12 @@ def test_a_function_that_always_hangs_fails_the_start() -> None:
 
     async def main() -> None:
         async with secured("SSL", MUTUAL) as cluster:
-            producer = Producer(**cluster.client_options, ssl_context=hang, max_block_ms=200, socket_connection_setup_timeout_ms=50)
+            producer = Producer(
+                **cluster.client_options,
+                ssl_context=hang,
+                max_block_ms=200,
+                socket_connection_setup_timeout_ms=50,
+            )
             with pytest.raises(BootstrapFailed):
                 await producer.start()
             async with asyncio.timeout(5):

@@ -23,12 +23,16 @@ MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 USERS = {"alice": "canary-alice", "bob": "canary-bob"}
 
 
-def login(mechanism: str = "PLAIN", password: str = "canary-alice", user: str = "alice") -> dict[str, Any]:
+def login(
+    mechanism: str = "PLAIN", password: str = "canary-alice", user: str = "alice"
+) -> dict[str, Any]:
     return {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
 
 
 @contextlib.asynccontextmanager
-async def secured(brokers: int = 1, session_ms: int = 0, protocol: Any = "SASL_PLAINTEXT", **more: Any) -> AsyncIterator[FakeCluster]:
+async def secured(
+    brokers: int = 1, session_ms: int = 0, protocol: Any = "SASL_PLAINTEXT", **more: Any
+) -> AsyncIterator[FakeCluster]:
     security = ListenerSecurity(protocol, users=USERS, session_ms=session_ms, **more)
     async with FakeCluster(brokers, memory=True, security=security) as cluster:
         cluster.create_topic("orders", partitions=brokers)
@@ -60,7 +64,10 @@ async def stream(producer: Producer[Any, Any], seconds: float, partition: int = 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @jumping
 async def test_records_arrive(mechanism: str, protocol: str) -> None:
-    async with secured(protocol=protocol) as cluster, running(cluster, **login(mechanism)) as (_, producer):
+    async with (
+        secured(protocol=protocol) as cluster,
+        running(cluster, **login(mechanism)) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"x")
         assert cluster.values("orders") == [b"x"]
         assert {done.mechanism for done in cluster.security.authentications} == {mechanism}
@@ -73,7 +80,9 @@ async def test_a_wrong_password(mechanism: str) -> None:
     async with secured() as cluster:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        producer: Producer[Any, Any] = Producer(**cluster.client_options, **login(mechanism, "canary-wrong"), max_block_ms=12_000)
+        producer: Producer[Any, Any] = Producer(
+            **cluster.client_options, **login(mechanism, "canary-wrong"), max_block_ms=12_000
+        )
         with pytest.raises((BootstrapFailed, CredentialsRefused)) as caught:
             await producer.start()
         assert loop.time() - began <= 1.5
@@ -88,7 +97,9 @@ async def test_three_addresses_that_all_refuse() -> None:
     """Row 92: each is dialled once, and `start` fails within 1.5 s."""
     async with secured(3) as cluster:
         began = asyncio.get_running_loop().time()
-        producer: Producer[Any, Any] = Producer(**cluster.client_options, **login(password="canary-wrong"))
+        producer: Producer[Any, Any] = Producer(
+            **cluster.client_options, **login(password="canary-wrong")
+        )
         with pytest.raises(BootstrapFailed) as caught:
             await producer.start()
         assert asyncio.get_running_loop().time() - began <= 1.5
@@ -116,7 +127,10 @@ async def test_wrong_for_five_seconds() -> None:
 async def test_a_mechanism_that_is_not_enabled() -> None:
     """Row 93."""
     async with secured(mechanisms=("SCRAM-SHA-512",)) as cluster:
-        with pytest.raises((BootstrapFailed, CredentialsRefused), match="no SASL mechanism PLAIN; it has SCRAM-SHA-512"):
+        with pytest.raises(
+            (BootstrapFailed, CredentialsRefused),
+            match="no SASL mechanism PLAIN; it has SCRAM-SHA-512",
+        ):
             await Producer(**cluster.client_options, **login()).start()
 
 
@@ -144,7 +158,9 @@ async def test_a_broker_that_does_not_know_the_password(spoil: dict[str, Any]) -
     """Row 94: BrokerNotTrusted for each answer in place of a proof."""
     async with secured() as cluster:
         cluster.spoil_scram(**spoil, times=None)
-        producer: Producer[Any, Any] = Producer(**cluster.client_options, **login("SCRAM-SHA-256"), max_block_ms=1000)
+        producer: Producer[Any, Any] = Producer(
+            **cluster.client_options, **login("SCRAM-SHA-256"), max_block_ms=1000
+        )
         with pytest.raises((BootstrapFailed, BrokerNotTrusted), match="SCRAM-SHA-256: the broker"):
             await producer.start()
         await producer.stop()
@@ -161,27 +177,43 @@ async def test_sessions_are_renewed_while_records_flow(mechanism: str, acks: Any
             await producer.send_and_wait("orders", b"first", partition=0)
             dials = len(cluster.security.dials)
             count = await stream(producer, 12)
-            assert cluster.values("orders", 0) == [b"first", *(b"%d" % number for number in range(count))]
+            assert cluster.values("orders", 0) == [
+                b"first",
+                *(b"%d" % number for number in range(count)),
+            ]
             assert len(cluster.security.dials) == dials
             assert refusals(cluster) == 0
             assert 7 <= renewals(cluster) <= 9
             taken = producer.metrics()
             assert taken.number("successful-reauthentication-total") == renewals(cluster)
             assert taken.number("successful-authentication-total") == dials
-            assert taken.number("failed-authentication-total") == taken.number("failed-reauthentication-total") == 0
-            assert taken.number("reauthentication-latency-max") >= taken.number("reauthentication-latency-avg") >= 0
+            assert (
+                taken.number("failed-authentication-total")
+                == taken.number("failed-reauthentication-total")
+                == 0
+            )
+            assert (
+                taken.number("reauthentication-latency-max")
+                >= taken.number("reauthentication-latency-avg")
+                >= 0
+            )
             assert cluster.security.expired_sessions == []
 
 
 @jumping
 async def test_sessions_are_renewed_in_transactions() -> None:
     """Row 101."""
-    async with secured(session_ms=2000) as cluster, running(cluster, **login("SCRAM-SHA-512"), transactional_id="t") as (_, producer):
+    async with (
+        secured(session_ms=2000) as cluster,
+        running(cluster, **login("SCRAM-SHA-512"), transactional_id="t") as (_, producer),
+    ):
         for number in range(40):
             async with producer.transaction():
                 await producer.send("orders", b"%d" % number)
                 await asyncio.sleep(0.25)
-        assert cluster.values("orders", isolation="read_committed") == [b"%d" % number for number in range(40)]
+        assert cluster.values("orders", isolation="read_committed") == [
+            b"%d" % number for number in range(40)
+        ]
         assert renewals(cluster) >= 8
         assert len(cluster.security.dials) <= 3
 
@@ -191,7 +223,10 @@ async def test_sessions_are_renewed_in_transactions() -> None:
 async def test_a_renewal_that_fails(how: str) -> None:
     """Row 101: no loss, order kept; a connection is made anew, and held sends go on."""
     options = {"request_timeout_ms": 2000, "delivery_timeout_ms": 60_000}
-    async with secured(session_ms=3000) as cluster, running(cluster, **login("SCRAM-SHA-256"), **options) as (_, producer):
+    async with (
+        secured(session_ms=3000) as cluster,
+        running(cluster, **login("SCRAM-SHA-256"), **options) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"first")
         if how == "hangs":
             cluster.hang("SaslAuthenticate", times=1)
@@ -204,7 +239,10 @@ async def test_a_renewal_that_fails(how: str) -> None:
             await asyncio.sleep(0.5)
             await cluster.brokers[1].start()
         count = await streaming
-        assert cluster.values("orders", 0) == [b"first", *(b"%d" % number for number in range(count))]
+        assert cluster.values("orders", 0) == [
+            b"first",
+            *(b"%d" % number for number in range(count)),
+        ]
 
 
 async def hold_back(cluster: FakeCluster, producer: Producer[Any, Any]) -> list[Delivery]:
@@ -215,7 +253,9 @@ async def hold_back(cluster: FakeCluster, producer: Producer[Any, Any]) -> list[
     # A batch is compressed in each iteration of the loop: the renewal begins before the last one.
     encode_at_once(producer, 150)
     cluster.delay("SaslAuthenticate", 1.0)
-    deliveries = [await producer.send("many", b"v" * 100, partition=partition) for partition in range(50)]
+    deliveries = [
+        await producer.send("many", b"v" * 100, partition=partition) for partition in range(50)
+    ]
     before = len(cluster.requests("Produce"))
     asyncio.get_running_loop().advance(2.75)  # type: ignore[attr-defined]
     await asyncio.sleep(0.9)
@@ -224,7 +264,12 @@ async def hold_back(cluster: FakeCluster, producer: Producer[Any, Any]) -> list[
     return deliveries
 
 
-HELD = {"delivery_timeout_ms": 8000, "request_timeout_ms": 8000, "compression_type": "gzip", "chance": lambda: 0.5}
+HELD = {
+    "delivery_timeout_ms": 8000,
+    "request_timeout_ms": 8000,
+    "compression_type": "gzip",
+    "chance": lambda: 0.5,
+}
 
 
 @pytest.mark.parametrize("acks", [0, "all"])
@@ -233,7 +278,10 @@ HELD = {"delivery_timeout_ms": 8000, "request_timeout_ms": 8000, "compression_ty
 async def test_what_a_renewal_holds_back_was_not_sent(is_refused: bool, acks: Any) -> None:
     """A request whose batches are compressed when the renewal begins waits, and is no attempt: refused, its records were never sent."""
     options = {**HELD, "acks": acks, "enable_idempotence": acks == "all"}
-    async with secured(session_ms=3000) as cluster, running(cluster, **login(), **options) as (_, producer):
+    async with (
+        secured(session_ms=3000) as cluster,
+        running(cluster, **login(), **options) as (_, producer),
+    ):
         holding = asyncio.ensure_future(hold_back(cluster, producer))
         await asyncio.sleep(0.1)
         if is_refused:
@@ -251,7 +299,10 @@ async def test_what_a_renewal_holds_back_was_not_sent(is_refused: bool, acks: An
 @jumping
 async def test_a_stop_while_a_renewal_holds_a_request_back() -> None:
     """Its records fail as certainly not written, and their memory is free."""
-    async with secured(session_ms=3000) as cluster, running(cluster, **login(), **HELD, close_timeout_ms=0) as (_, producer):
+    async with (
+        secured(session_ms=3000) as cluster,
+        running(cluster, **login(), **HELD, close_timeout_ms=0) as (_, producer),
+    ):
         deliveries = await hold_back(cluster, producer)
     for one in await asyncio.gather(*deliveries, return_exceptions=True):
         assert isinstance(one, DeliveryError)
@@ -263,14 +314,19 @@ async def test_a_stop_while_a_renewal_holds_a_request_back() -> None:
 async def test_credentials_that_are_revoked() -> None:
     """Row 103: six dials in 12 s; records fail by their deadline with the refusal, certainly not written; granted again: all goes on."""
     options = {"delivery_timeout_ms": 8000, "request_timeout_ms": 5000, "linger_ms": 0}
-    async with secured(3, session_ms=3000) as cluster, running(cluster, **login("SCRAM-SHA-256"), **options) as (_, producer):
+    async with (
+        secured(3, session_ms=3000) as cluster,
+        running(cluster, **login("SCRAM-SHA-256"), **options) as (_, producer),
+    ):
         for partition in range(3):
             await producer.send_and_wait("orders", b"before", partition=partition)
         await asyncio.sleep(5)
         cluster.security.revoke("alice")
         await asyncio.sleep(3.5)
         before = len(cluster.security.dials)
-        deliveries = [await producer.send("orders", b"late", partition=partition) for partition in range(3)]
+        deliveries = [
+            await producer.send("orders", b"late", partition=partition) for partition in range(3)
+        ]
         errors = await asyncio.gather(*deliveries, return_exceptions=True)
         for error in errors:
             assert isinstance(error, DeliveryError)
@@ -296,15 +352,22 @@ async def test_credentials_that_are_revoked() -> None:
 async def test_dials_after_a_revocation() -> None:
     """Row 103, issue 30: three nodes, sessions of 3 s: from the revocation at most six dials in 12 s."""
     options = {"linger_ms": 0, "delivery_timeout_ms": 60_000}
-    async with secured(3, session_ms=3000) as cluster, running(cluster, **login(), **options) as (_, producer):
+    async with (
+        secured(3, session_ms=3000) as cluster,
+        running(cluster, **login(), **options) as (_, producer),
+    ):
         for partition in range(3):
             await producer.send_and_wait("orders", b"before", partition=partition)
         await asyncio.sleep(4)
         before = len(cluster.security.dials)
         cluster.security.revoke("alice")
-        sends = [await producer.send("orders", b"waits", partition=partition) for partition in range(3)]
+        sends = [
+            await producer.send("orders", b"waits", partition=partition) for partition in range(3)
+        ]
         await asyncio.sleep(3.5)
-        sends += [await producer.send("orders", b"waits", partition=partition) for partition in range(3)]
+        sends += [
+            await producer.send("orders", b"waits", partition=partition) for partition in range(3)
+        ]
         await asyncio.sleep(8.5)
         assert 1 <= len(cluster.security.dials) - before <= 6
         cluster.security.grant("alice", "canary-alice")
@@ -318,8 +381,12 @@ async def test_a_large_frame_before_authentication(size: int) -> None:
     """Row 104: bounded at 256 KiB."""
     async with secured() as cluster:
         cluster.raw("SaslAuthenticate", size.to_bytes(4, "big"), times=None)
-        producer: Producer[Any, Any] = Producer(**cluster.client_options, **login(), max_block_ms=500)
-        with pytest.raises(BootstrapFailed, match=f"a frame claims {size} bytes, and no more than 262144"):
+        producer: Producer[Any, Any] = Producer(
+            **cluster.client_options, **login(), max_block_ms=500
+        )
+        with pytest.raises(
+            BootstrapFailed, match=f"a frame claims {size} bytes, and no more than 262144"
+        ):
             await producer.start()
         await producer.stop()
 
@@ -333,7 +400,9 @@ async def test_a_principal_that_changes(acks: Any) -> None:
             monkeypatch.setenv("CANARY_USER", "alice")
             monkeypatch.setenv("CANARY_PASSWORD", "canary-alice")
             references = login("SCRAM-SHA-256", "${env:CANARY_PASSWORD}", "${env:CANARY_USER}")
-            async with running(cluster, **references, acks=acks, enable_idempotence=acks == "all", linger_ms=0) as (_, producer):
+            async with running(
+                cluster, **references, acks=acks, enable_idempotence=acks == "all", linger_ms=0
+            ) as (_, producer):
                 streaming = asyncio.ensure_future(stream(producer, 10))
                 await asyncio.sleep(1)
                 dials = len(cluster.security.dials)
@@ -353,7 +422,10 @@ async def test_a_principal_that_changes(acks: Any) -> None:
 @jumping
 async def test_a_session_that_is_too_short(session_ms: int) -> None:
     """Row 106: no storm; the connection is made anew when it is cut, and nothing is lost."""
-    async with secured(session_ms=session_ms) as cluster, running(cluster, **login(), linger_ms=0) as (_, producer):
+    async with (
+        secured(session_ms=session_ms) as cluster,
+        running(cluster, **login(), linger_ms=0) as (_, producer),
+    ):
         count = await stream(producer, 10)
         assert cluster.values("orders", 0) == [b"%d" % number for number in range(count)]
         assert renewals(cluster) == 0
@@ -400,7 +472,10 @@ async def test_one_broker_that_does_not_know_the_user_yet() -> None:
     async with secured(3) as cluster:
         cluster.security.revoke("alice", broker=3)
         leaders = {cluster.leader("orders", partition): partition for partition in range(3)}
-        async with running(cluster, **login(), linger_ms=0, delivery_timeout_ms=120_000) as (_, producer):
+        async with running(cluster, **login(), linger_ms=0, delivery_timeout_ms=120_000) as (
+            _,
+            producer,
+        ):
             held = await producer.send("orders", b"held", partition=leaders[3])
             for _ in range(20):
                 await producer.send_and_wait("orders", b"x", partition=leaders[1])
@@ -421,7 +496,10 @@ async def test_one_broker_that_does_not_know_the_user_yet() -> None:
 @jumping
 async def test_a_clock_that_jumps() -> None:
     """Row 113: the machine slept for many sessions; the records go on."""
-    async with secured(session_ms=3000) as cluster, running(cluster, **login("SCRAM-SHA-256")) as (_, producer):
+    async with (
+        secured(session_ms=3000) as cluster,
+        running(cluster, **login("SCRAM-SHA-256")) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"x")
         loop: Any = asyncio.get_running_loop()
         loop.advance(3600)
@@ -436,7 +514,10 @@ async def test_each_producer_of_one_config_logs_in_by_itself() -> None:
         options = cluster.client_options
         dialer = options.pop("dialer")
         config = ProducerConfig(**options, **login("SCRAM-SHA-256"))
-        async with Producer(config, dialer=dialer) as first, Producer(config, dialer=dialer) as second:
+        async with (
+            Producer(config, dialer=dialer) as first,
+            Producer(config, dialer=dialer) as second,
+        ):
             assert await stream(first, 4) + await stream(second, 4) == len(cluster.values("orders"))
         logins = len(cluster.security.authentications)
         async with Producer(config, dialer=dialer) as third:

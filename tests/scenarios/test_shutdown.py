@@ -101,11 +101,16 @@ async def test_senders_that_wait_when_the_producer_stops_are_told() -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options, buffer_memory=4000, batch_size=1000, close_timeout_ms=500)
+        producer = Producer(
+            **cluster.client_options, buffer_memory=4000, batch_size=1000, close_timeout_ms=500
+        )
         await producer.start()
         await producer.send_and_wait("orders", b"first")
         cluster.hang("Produce")
-        sends = [asyncio.create_task(producer.send("orders", b"%d" % number + b"." * 900)) for number in range(9)]
+        sends = [
+            asyncio.create_task(producer.send("orders", b"%d" % number + b"." * 900))
+            for number in range(9)
+        ]
         sends.append(asyncio.create_task(producer.send("nowhere", b"v")))
         await turns(10)
         waiting = [send for send in sends if not send.done()]
@@ -115,8 +120,13 @@ async def test_senders_that_wait_when_the_producer_stops_are_told() -> None:
         assert [type(outcome) for outcome in outcomes] == [ProducerClosed] * len(waiting)
         unqueued = ". The record was not queued, and is not sent."
         *for_memory, for_topic = map(str, outcomes)
-        assert set(for_memory) == {f"the producer was stopped during a wait for buffer_memory{unqueued}"}
-        assert for_topic == f"the producer was stopped during a wait for metadata of the topic 'nowhere'{unqueued}"
+        assert set(for_memory) == {
+            f"the producer was stopped during a wait for buffer_memory{unqueued}"
+        }
+        assert (
+            for_topic
+            == f"the producer was stopped during a wait for metadata of the topic 'nowhere'{unqueued}"
+        )
         for send in sends:
             if send not in waiting:
                 assert isinstance(send.result().exception(), DeliveryError)
@@ -133,7 +143,10 @@ async def test_senders_that_wait_for_memory_are_served_while_stop_flushes() -> N
         await producer.start()
         await producer.send_and_wait("orders", b"first")
         hang = cluster.hang("Produce")
-        sends = [asyncio.create_task(producer.send("orders", b"%d" % number + b"." * 900)) for number in range(9)]
+        sends = [
+            asyncio.create_task(producer.send("orders", b"%d" % number + b"." * 900))
+            for number in range(9)
+        ]
         await turns(10)
         stop = asyncio.create_task(producer.stop())
         await turns(3)
@@ -178,7 +191,9 @@ async def test_a_flush_that_runs_when_the_producer_stops_returns() -> None:
         summary = await asyncio.wait_for(flushes[0], 10)
         assert summary.acknowledged == 0
         assert delivery.exception() is not None
-        assert isinstance((await asyncio.gather(waiting, return_exceptions=True))[0], ProducerClosed)
+        assert isinstance(
+            (await asyncio.gather(waiting, return_exceptions=True))[0], ProducerClosed
+        )
 
 
 @jumping
@@ -229,7 +244,11 @@ async def test_a_task_of_ours_that_is_cancelled_from_outside_is_a_failure(name: 
             cluster.disconnect_all()
             await producer.send("orders", b"v")
             await turns(10)
-        task, *_ = [task for task in asyncio.all_tasks() if task.get_name().startswith(f"aioproducer {name}")]
+        task, *_ = [
+            task
+            for task in asyncio.all_tasks()
+            if task.get_name().startswith(f"aioproducer {name}")
+        ]
         task.cancel()
         await asyncio.sleep(0.1)
         with pytest.raises(ProducerClosed, match="failed"):
@@ -257,7 +276,9 @@ async def test_its_tasks_do_not_carry_the_callers_context() -> None:
     assert set(seen) == {"none"}
 
 
-def test_a_loop_closed_without_stop_gives_one_resource_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_closed_without_stop_gives_one_resource_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The program closes the loop without `stop`. Python warns once, and asyncio logs no destroyed task."""
     told: list[dict[str, Any]] = []
     ignored: list[Any] = []
@@ -286,7 +307,9 @@ def test_a_loop_closed_without_stop_gives_one_resource_warning(monkeypatch: pyte
 
 
 @jumping
-async def test_failures_nobody_looks_at_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failures_nobody_looks_at_are_told_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The producer logs one warning per topic and error in an interval. It logs none for failures that the caller looked at."""
     caplog.set_level(logging.WARNING)
     async with running(client_id="mine") as (cluster, producer):
@@ -303,7 +326,9 @@ async def test_failures_nobody_looks_at_are_told_now_and_then(caplog: pytest.Log
             gc.collect()
         lines = [record.getMessage() for record in caplog.records]
         assert len(lines) == 1
-        assert lines[0].startswith("mine: 1 record failed, and no code looked at the outcome: orders-0: INVALID_RECORD")
+        assert lines[0].startswith(
+            "mine: 1 record failed, and no code looked at the outcome: orders-0: INVALID_RECORD"
+        )
         await asyncio.sleep(60)
         cluster.fail("Produce", "INVALID_RECORD")
         await producer.send("orders", b"v", partition=0)

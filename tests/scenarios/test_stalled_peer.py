@@ -105,7 +105,9 @@ class HoldingDialer:
 
 
 @asynccontextmanager
-async def stalled(build: Any, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any], Held]]:
+async def stalled(
+    build: Any, **options: Any
+) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any], Held]]:
     """Start a producer and send first records; then the broker stops reading."""
     held = Held()
     async with FakeCluster(memory=True, verify_records=True) as cluster:
@@ -113,7 +115,9 @@ async def stalled(build: Any, **options: Any) -> AsyncIterator[tuple[FakeCluster
         before = asyncio.all_tasks()
         assert cluster.network is not None
         reach = {**cluster.client_options, "dialer": HoldingDialer(cluster.network, held)}
-        async with producer_on(build)(**reach, buffer_memory=400_000, batch_size=16_384, **options) as producer:
+        async with producer_on(build)(
+            **reach, buffer_memory=400_000, batch_size=16_384, **options
+        ) as producer:
             await producer.send_and_wait("orders", b"first", partition=0)
             await producer.send_and_wait("orders", b"first", partition=1)
             held.is_stalled = True
@@ -128,7 +132,10 @@ def value(number: int) -> bytes:
 
 async def send(producer: Producer[Any, Any], count: int, first: int = 0) -> list[Delivery]:
     """Send `count` different values to partition 0. Their batches take memory that was free."""
-    return [await producer.send("orders", value(number), partition=0) for number in range(first, first + count)]
+    return [
+        await producer.send("orders", value(number), partition=0)
+        for number in range(first, first + count)
+    ]
 
 
 async def reuse(producer: Producer[Any, Any]) -> None:
@@ -171,14 +178,23 @@ async def test_what_expired_on_its_way_is_not_written_over(build: Any) -> None:
     """Records expire while the transport holds their bytes. The memory counts as taken until the connection releases it, so no
     other batch gets it before.
     """
-    options = {"delivery_timeout_ms": 2_000, "request_timeout_ms": 1_500, "max_in_flight_requests_per_connection": 1, "batch_max_size": 1}
+    options = {
+        "delivery_timeout_ms": 2_000,
+        "request_timeout_ms": 1_500,
+        "max_in_flight_requests_per_connection": 1,
+        "batch_max_size": 1,
+    }
     async with stalled(build, **options) as (cluster, producer, held):
         await send(producer, 1)  # only this batch is in flight: the later ones wait
         deliveries = await send(producer, COUNT, first=1)
         await asyncio.sleep(1)
         held.read_once()  # a second late, the waiting batches are written
         await asyncio.sleep(1.2)
-        expired = [delivery for delivery in deliveries if delivery.done() and delivery.exception() is not None]
+        expired = [
+            delivery
+            for delivery in deliveries
+            if delivery.done() and delivery.exception() is not None
+        ]
         assert expired
         await reuse_beside(producer, held)
         arrived = cluster.values("orders", 0)[1:]
@@ -192,7 +208,13 @@ async def test_what_a_lost_connection_held_is_not_written_over(build: Any, acks:
     """The request times out, or the broker closes the connection. The old transport still holds the same bytes that
     the Sender sends again.
     """
-    async with stalled(build, request_timeout_ms=1_000, retry_backoff_ms=10, acks=acks, enable_idempotence=acks == "all") as (
+    async with stalled(
+        build,
+        request_timeout_ms=1_000,
+        retry_backoff_ms=10,
+        acks=acks,
+        enable_idempotence=acks == "all",
+    ) as (
         cluster,
         producer,
         held,

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def notices(records: Iterable[logging.LogRecord]) -> list[str]:
-    return [record.getMessage() for record in records if record.name == "aioproducer" and record.levelno == logging.WARNING]
+    return [
+        record.getMessage()
+        for record in records
+        if record.name == "aioproducer" and record.levelno == logging.WARNING
+    ]
 
 
 @jumping
@@ -100,10 +104,14 @@ async def test_a_start_that_was_cancelled_may_be_tried_again(steps: int) -> None
 
 
 @pytest.mark.parametrize("options", [{}, {"transactional_id": "t"}, {"enable_idempotence": False}])
-@pytest.mark.parametrize("hung", ["ApiVersions", "Metadata", "InitProducerId", "FindCoordinator", None])
+@pytest.mark.parametrize(
+    "hung", ["ApiVersions", "Metadata", "InitProducerId", "FindCoordinator", None]
+)
 @pytest.mark.parametrize("steps", [1, 3, 8, 20, 60])
 @jumping
-async def test_stop_ends_a_start_that_runs(steps: int, hung: str | None, options: dict[str, Any]) -> None:
+async def test_stop_ends_a_start_that_runs(
+    steps: int, hung: str | None, options: dict[str, Any]
+) -> None:
     """`stop` ends any wait of `start`, which raises. No task is left when `stop` returns, and a start after it fails."""
     async with FakeCluster(memory=True) as cluster:
         if hung is not None:
@@ -164,7 +172,9 @@ async def test_a_start_that_lasts_says_what_it_waits_for(caplog: pytest.LogCaptu
         assert notices(caplog.records) == []
         await asyncio.sleep(0.2)
         (told,) = notices(caplog.records)
-        assert told.startswith("shop: start() waits for a first answer of any broker of broker-1.memory:9092, at most 28 s more: ")
+        assert told.startswith(
+            "shop: start() waits for a first answer of any broker of broker-1.memory:9092, at most 28 s more: "
+        )
         assert "nobody listens" in told
         with pytest.raises(BootstrapFailed):
             await start
@@ -178,7 +188,9 @@ async def test_a_stop_that_lasts_says_what_it_waits_for(caplog: pytest.LogCaptur
         cluster.create_topic("orders")
 
         async def work() -> None:
-            async with Producer(**cluster.client_options, close_timeout_ms=10_000, client_id="shop") as producer:
+            async with Producer(
+                **cluster.client_options, close_timeout_ms=10_000, client_id="shop"
+            ) as producer:
                 await producer.send_and_wait("orders", b"v")
                 await cluster.brokers[1].stop()
                 for _ in range(3):
@@ -192,7 +204,9 @@ async def test_a_stop_that_lasts_says_what_it_waits_for(caplog: pytest.LogCaptur
         assert notices(caplog.records) == []
         await asyncio.wait([task])
         (told,) = notices(caplog.records)
-        assert told.startswith("shop: stop() waits for the acknowledgement of 3 records, at most 8 s more (close_timeout_ms): ")
+        assert told.startswith(
+            "shop: stop() waits for the acknowledgement of 3 records, at most 8 s more (close_timeout_ms): "
+        )
         assert "broker-1.memory:9092" in told
 
 

@@ -45,7 +45,11 @@ class Kept(Producer[bytes, bytes]):
 
 def test_no_private_name_is_a_usual_one() -> None:
     """A subclass that sets such an attribute would change the producer; the error would come from within, and later."""
-    names = {name for name in (*dir(Producer), *vars(Producer())) if name.startswith("_") and not name.startswith("__")}
+    names = {
+        name
+        for name in (*dir(Producer), *vars(Producer()))
+        if name.startswith("_") and not name.startswith("__")
+    }
     assert "_engine" in names
     assert names & USUAL == set()
 

@@ -21,7 +21,9 @@ from aioproducer.testing import FakeCluster
 def told(caplog: pytest.LogCaptureFixture) -> Any:
     """Return a function that lists the events so far, by name, at every level."""
     caplog.set_level(logging.DEBUG, "aioproducer.events")
-    return lambda: [record.event for record in caplog.records if record.name == "aioproducer.events"]
+    return lambda: [
+        record.event for record in caplog.records if record.name == "aioproducer.events"
+    ]
 
 
 @jumping
@@ -31,7 +33,11 @@ async def test_a_quiet_life_is_told_in_a_few_lines(told: Any) -> None:
         for number in range(500):
             await producer.send("orders", b"%d" % number)
         await producer.flush()
-        assert sorted(told()) == ["broker-connected"] * 3 + ["broker-lost", "producer-id-granted", "producer-started"]
+        assert sorted(told()) == ["broker-connected"] * 3 + [
+            "broker-lost",
+            "producer-id-granted",
+            "producer-started",
+        ]
         assert producer.metrics().number("events-total", event="broker-connected") == 3
     assert told().count("producer-stopped") == 1
 
@@ -59,7 +65,11 @@ async def test_a_bootstrap_broker_has_its_name(caplog: pytest.LogCaptureFixture)
         producer = Producer(**cluster.client_options, client_id="mine", max_block_ms=5_000)
         with pytest.raises(BootstrapFailed):
             await producer.start()
-        warned = [record for record in caplog.records if record.levelno == logging.WARNING and record.name == "aioproducer.events"]
+        warned = [
+            record
+            for record in caplog.records
+            if record.levelno == logging.WARNING and record.name == "aioproducer.events"
+        ]
         assert sorted(record.getMessage().partition(" cannot")[0] for record in warned) == [
             "mine: broker bootstrap at broker-1.memory:9092",
             "mine: broker bootstrap at broker-2.memory:9092",
@@ -69,7 +79,9 @@ async def test_a_bootstrap_broker_has_its_name(caplog: pytest.LogCaptureFixture)
 
 
 @jumping
-async def test_a_broker_that_comes_and_goes_is_a_warning_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_comes_and_goes_is_a_warning_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Each outage begins with a failed attempt; of ten in twenty seconds, two or three are in the log."""
     async with running(reconnect_backoff_ms=50, reconnect_backoff_max_ms=50) as (cluster, producer):
         await producer.send_and_wait("orders", b"v")
@@ -80,15 +92,26 @@ async def test_a_broker_that_comes_and_goes_is_a_warning_now_and_then(caplog: py
             await cluster.brokers[1].start()
             await delivery
             await asyncio.sleep(1)
-    warned = [record for record in caplog.records if record.name == "aioproducer.events" and record.levelno == logging.WARNING]
+    warned = [
+        record
+        for record in caplog.records
+        if record.name == "aioproducer.events" and record.levelno == logging.WARNING
+    ]
     assert 2 <= len(warned) <= 3
 
 
 @jumping
-async def test_an_outage_is_told_once_when_it_begins_and_ends(told: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outage_is_told_once_when_it_begins_and_ends(
+    told: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """The producer logs an outage once, not for each attempt. The events carry facts for handlers that write JSON."""
-    async with running(brokers=2, client_id="mine", delivery_timeout_ms=600_000) as (cluster, producer):
-        await asyncio.gather(*[await producer.send("orders", b"x", partition=at) for at in range(2)])
+    async with running(brokers=2, client_id="mine", delivery_timeout_ms=600_000) as (
+        cluster,
+        producer,
+    ):
+        await asyncio.gather(
+            *[await producer.send("orders", b"x", partition=at) for at in range(2)]
+        )
         caplog.clear()
         await cluster.brokers[2].stop(silently=True)
         delivery = await producer.send("orders", b"y", partition=cluster_partition(cluster, 2))
@@ -122,9 +145,15 @@ def test_a_producer_whose_asyncio_run_has_ended(told: Any) -> None:
         return cluster, producer
 
     async def go_on() -> None:
-        calls = (lambda: producer.send("orders", b"v"), producer.flush, lambda: producer.partitions_for("orders"))
+        calls = (
+            lambda: producer.send("orders", b"v"),
+            producer.flush,
+            lambda: producer.partitions_for("orders"),
+        )
         for call in calls:
-            with pytest.raises(ProducerClosed, match=f"^the producer failed: {why}. Make a new one.$"):
+            with pytest.raises(
+                ProducerClosed, match=f"^the producer failed: {why}. Make a new one.$"
+            ):
                 await call()
         await producer.stop()
 
@@ -140,7 +169,9 @@ def test_a_producer_whose_asyncio_run_has_ended(told: Any) -> None:
 @jumping
 async def test_throttles_and_forgotten_clusters_are_told(told: Any) -> None:
     """The producer logs once that a broker throttles it. It also logs when it forgets all brokers."""
-    async with running(partitions=1, metadata_recovery_rebootstrap_trigger_ms=3000, metadata_max_age_ms=1000) as (cluster, producer):
+    async with running(
+        partitions=1, metadata_recovery_rebootstrap_trigger_ms=3000, metadata_max_age_ms=1000
+    ) as (cluster, producer):
         cluster.throttle("Produce", 2.0)
         await producer.send_and_wait("orders", b"x")
         assert told().count("broker-throttles") == 1
@@ -157,7 +188,10 @@ async def test_a_broker_that_is_late_is_told_of(told: Any) -> None:
     """The producer logs when records without a key begin to avoid a late broker, and when they stop that."""
     async with FakeCluster(memory=True, brokers=2) as cluster:
         cluster.create_topic("orders", partitions=2)
-        options = {"partitioner_availability_timeout_ms": 200, "max_in_flight_requests_per_connection": 1}
+        options = {
+            "partitioner_availability_timeout_ms": 200,
+            "max_in_flight_requests_per_connection": 1,
+        }
         async with running(cluster, **options) as (_, producer):
             hang = cluster.hang("Produce", broker=2)
             deliveries = []
@@ -178,7 +212,9 @@ async def test_a_circuit_breaker_is_told_of(told: Any, caplog: pytest.LogCapture
     """The breaker logs when it opens, tries and closes. While it is open, metrics and health name the partition, and
     the producer is ready.
     """
-    async with running(circuit_breaker_class="failure_rate", circuit_breaker_trigger_message_count=1) as (cluster, producer):
+    async with running(
+        circuit_breaker_class="failure_rate", circuit_breaker_trigger_message_count=1
+    ) as (cluster, producer):
         await producer.send_and_wait("orders", b"x", partition=0)
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", partition=0, times=2)
         delivery = await producer.send("orders", b"y", partition=0)
@@ -190,10 +226,19 @@ async def test_a_circuit_breaker_is_told_of(told: Any, caplog: pytest.LogCapture
         await delivery
         taken = producer.metrics()
         assert taken.number("breakers-open") == 0
-        assert [event for event in told() if event.startswith("breaker")] == [*["breaker-opened", "breaker-probing"] * 2, "breaker-closed"]
+        assert [event for event in told() if event.startswith("breaker")] == [
+            *["breaker-opened", "breaker-probing"] * 2,
+            "breaker-closed",
+        ]
         assert taken.number("events-total", event="breaker-opened") == 2
-        opened = next(record for record in caplog.records if getattr(record, "event", "") == "breaker-opened")
-        assert opened.facts == {"client_id": producer.config.client_id, "what": "orders-0", "seconds": 1.0}  # type: ignore[attr-defined]
+        opened = next(
+            record for record in caplog.records if getattr(record, "event", "") == "breaker-opened"
+        )
+        assert opened.facts == {
+            "client_id": producer.config.client_id,
+            "what": "orders-0",
+            "seconds": 1.0,
+        }  # type: ignore[attr-defined]
 
 
 def test_every_text_is_made_of_its_facts(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,7 +263,10 @@ def test_every_text_is_made_of_its_facts(caplog: pytest.LogCaptureFixture) -> No
 async def test_what_the_parts_look_like() -> None:
     """The texts in logs and debuggers have place, size and state, and never keys or values."""
     async with running(circuit_breaker_class="failure_rate") as (cluster, producer):
-        assert repr(producer) == f"<Producer broker-1.memory:9092 ({build_info().build}): running, 33554432 bytes free, 0 waiting>"
+        assert (
+            repr(producer)
+            == f"<Producer broker-1.memory:9092 ({build_info().build}): running, 33554432 bytes free, 0 waiting>"
+        )
         hang = cluster.hang("Produce")
         delivery = await producer.send("orders", b"canary", key=b"canary", partition=1)
         await turns(10)
@@ -231,7 +279,10 @@ async def test_what_the_parts_look_like() -> None:
         assert repr(node) == "<BrokerNode 1 broker-1.memory:9092: produce, control, 0 failures>"
         assert repr(delivery) == "<Delivery orders-1 pending>"
         assert repr(engine.pool).endswith(" of 33554432 bytes free>")
-        assert repr(engine.parts.circuit_break_manager) == "<ProducerCircuitBreakManager of FailureRateCircuitBreaker: 0 open circuits>"
+        assert (
+            repr(engine.parts.circuit_break_manager)
+            == "<ProducerCircuitBreakManager of FailureRateCircuitBreaker: 0 open circuits>"
+        )
         assert "canary" not in producer.explain()
         hang.release()
         await delivery

@@ -27,11 +27,15 @@ def short_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_budget, "MAX_SLICE_RECORDS", 1)
 
 
-@pytest.mark.parametrize("options", [{}, {"buffer_memory": 300_000, "batch_size": 8192}], ids=["free", "short-memory"])
+@pytest.mark.parametrize(
+    "options", [{}, {"buffer_memory": 300_000, "batch_size": 8192}], ids=["free", "short-memory"]
+)
 @pytest.mark.parametrize("tasks", [1, 2, 16])
 @on_both
 @jumping
-async def test_they_do_not_stand_behind_each_other(build: Any, tasks: int, options: dict[str, Any]) -> None:
+async def test_they_do_not_stand_behind_each_other(
+    build: Any, tasks: int, options: dict[str, Any]
+) -> None:
     """A record on the slow path costs ten times as much. Fewer than a tenth of the records may take it."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=6)
@@ -63,7 +67,9 @@ def count_slow(producer: Producer[Any, Any]) -> list[str]:
     return seen
 
 
-@pytest.mark.parametrize("options", [{}, {"buffer_memory": 300_000, "batch_size": 8192}], ids=["free", "short-memory"])
+@pytest.mark.parametrize(
+    "options", [{}, {"buffer_memory": 300_000, "batch_size": 8192}], ids=["free", "short-memory"]
+)
 @on_both
 @jumping
 async def test_each_gets_its_share(build: Any, options: dict[str, Any]) -> None:
@@ -108,7 +114,9 @@ async def test_one_of_them_hears_of_its_cancellation(build: Any) -> None:
     logged = cluster.values("orders")
     assert len(logged) > 30
     for number in range(2):
-        assert [value for value in logged if value is not None and value.startswith(b"%d" % number)] == returned[number]
+        assert [
+            value for value in logged if value is not None and value.startswith(b"%d" % number)
+        ] == returned[number]
 
 
 @pytest.mark.usefixtures("short_goes")
@@ -222,11 +230,16 @@ async def test_who_rests_when_the_producer_fails_is_told() -> None:
 @pytest.mark.parametrize("linger_ms", [5, "auto"])
 @pytest.mark.parametrize(
     ("partitions", "value", "most"),
-    [(12, VALUE, 1.2 * 20_000 * 112 / loop_budget.SLICE_BYTES), (1, b"small", 20_000 / loop_budget.MAX_SLICE_RECORDS / 8)],
+    [
+        (12, VALUE, 1.2 * 20_000 * 112 / loop_budget.SLICE_BYTES),
+        (1, b"small", 20_000 / loop_budget.MAX_SLICE_RECORDS / 8),
+    ],
     ids=["by-bytes", "by-slices"],
 )
 @jumping
-async def test_a_turn_has_several_goes(partitions: int, value: bytes, most: float, linger_ms: Any) -> None:
+async def test_a_turn_has_several_goes(
+    partitions: int, value: bytes, most: float, linger_ms: Any
+) -> None:
     """The Sender does not drain at each pause of a lingering loop of sends. Otherwise the loop would cause up to four times as many requests.
 
     Batches of small records do not take the bytes of a drain interval. So the Sender drains at every fourth pause. Its drains take full
@@ -240,12 +253,18 @@ async def test_a_turn_has_several_goes(partitions: int, value: bytes, most: floa
 
 @pytest.mark.usefixtures("short_goes")
 @jumping
-async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A later send waits for a missing partition, which comes while the earlier send waits for the loop budget. The earlier
     record is logged first.
     """
     monkeypatch.setattr(loop_budget, "MAX_WAKEUPS_PER_ITERATION", 1)
-    key = next(key for key in (b"%d" % number for number in range(100)) if (murmur2(key) & 0x7FFFFFFF) % 3 == 2)
+    key = next(
+        key
+        for key in (b"%d" % number for number in range(100))
+        if (murmur2(key) & 0x7FFFFFFF) % 3 == 2
+    )
     # With linger_ms=0, a drain of a burst, which serves the later send, waits until time has passed; and none does while a task runs.
     async with running(linger_ms="auto", metadata_max_age_ms=500) as (cluster, producer):
         await producer.send_and_wait("orders", b"first", partition=0)
@@ -270,7 +289,9 @@ async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(monkeyp
 
 @pytest.mark.usefixtures("short_goes")
 @jumping
-async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The event-loop iteration that would have woken a placed send does not come. The send raises ProducerClosed all the same."""
     async with running_on(plain) as (cluster, producer):
         engine = producer._engine

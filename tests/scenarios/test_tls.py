@@ -9,7 +9,14 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tls_peers import TlsServer, has_verify_error, seen_by_s_client, server_context, tls_in_front, wants_a_client_certificate
+from tls_peers import (
+    TlsServer,
+    has_verify_error,
+    seen_by_s_client,
+    server_context,
+    tls_in_front,
+    wants_a_client_certificate,
+)
 from whole import jumping, now, running
 
 from aioproducer import Producer
@@ -36,7 +43,9 @@ CA = CertificateAuthority(key_type="rsa")
 NAMES = tuple(f"broker-{number}.memory" for number in range(1, 5))
 SERVER = CA.server(*NAMES)
 TLS = {"security_protocol": "SSL", "ssl_truststore_certificates": CA.pem.decode()}
-OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="OpenSSL's s_client shows first what the peer serves")
+OPENSSL = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="OpenSSL's s_client shows first what the peer serves"
+)
 
 
 class Counted:
@@ -51,8 +60,12 @@ class Counted:
         return await self._network.dial(host, port, receiver)
 
 
-@pytest.mark.parametrize("options", [{}, {"transactional_id": "t"}, {"enable_idempotence": False, "acks": 0}])
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@pytest.mark.parametrize(
+    "options", [{}, {"transactional_id": "t"}, {"enable_idempotence": False, "acks": 0}]
+)
+@pytest.mark.parametrize(
+    "version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"]
+)
 @jumping
 async def test_records_over_tls(version: ssl.TLSVersion, options: dict[str, Any]) -> None:
     async with FakeCluster(brokers=2, memory=True) as cluster:
@@ -86,7 +99,9 @@ async def test_records_over_tls(version: ssl.TLSVersion, options: dict[str, Any]
 )
 @pytest.mark.parametrize(("brokers", "dials"), [(1, 2), (2, 3), (3, 3)])
 @jumping
-async def test_a_start_that_is_refused_fails_early(brokers: int, dials: int, certificate: Any, number: int, reason: str) -> None:
+async def test_a_start_that_is_refused_fails_early(
+    brokers: int, dials: int, certificate: Any, number: int, reason: str
+) -> None:
     """Row 95: within 1.5 s, and it may be tried again.
 
     The second refusal of one address is final, or the third in all: of two addresses, one is not dialed again.
@@ -102,7 +117,10 @@ async def test_a_start_that_is_refused_fails_early(brokers: int, dials: int, cer
         assert now() - began <= 1.5
         assert len(dialer.dials) == dials
         assert reason in str(raised.value)
-        assert "no broker let this client in. broker-1.memory:9092: the broker's certificate is refused" in str(raised.value)
+        assert (
+            "no broker let this client in. broker-1.memory:9092: the broker's certificate is refused"
+            in str(raised.value)
+        )
         assert "Trusted: ssl_truststore_certificates" in str(raised.value)
         assert isinstance(raised.value.__cause__, CertificateNotTrusted)
         assert asyncio.all_tasks() == before
@@ -112,13 +130,20 @@ async def test_a_start_that_is_refused_fails_early(brokers: int, dials: int, cer
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize(("brokers", "seconds", "dials"), [(1, 1.5, 3), (3, 5.0, 4)])
 @jumping
-async def test_a_start_with_a_wrong_password_fails_early(brokers: int, seconds: float, dials: int, mechanism: str) -> None:
+async def test_a_start_with_a_wrong_password_fails_early(
+    brokers: int, seconds: float, dials: int, mechanism: str
+) -> None:
     """Row 92: the pauses of refused logins are between the dials of several addresses, so that a request stops to wait before the verdict comes."""
     security = ListenerSecurity("SASL_SSL", users={"alice": "canary-alice"})
     async with FakeCluster(brokers=brokers, memory=True, security=security) as cluster:
         dialer = Counted(cluster.network)
         began = now()
-        options = {**cluster.client_options, "dialer": dialer, "sasl_mechanism": mechanism, "sasl_username": "alice"}
+        options = {
+            **cluster.client_options,
+            "dialer": dialer,
+            "sasl_mechanism": mechanism,
+            "sasl_username": "alice",
+        }
         with pytest.raises(BootstrapFailed, match="no broker let this client in") as raised:
             await Producer(**options, sasl_password="canary-wrong").start()
         assert now() - began <= seconds
@@ -137,7 +162,9 @@ async def test_one_address_that_refuses_and_one_that_lets_in() -> None:
             contexts = iter([bad, *[good] * 50])
             tls_in_front(cluster, lambda contexts=contexts: next(contexts))
             servers = f"{server},broker-{3 - int(server[7])}.memory:9092"
-            async with Producer(**{**cluster.client_options, "bootstrap_servers": servers}, **TLS) as producer:
+            async with Producer(
+                **{**cluster.client_options, "bootstrap_servers": servers}, **TLS
+            ) as producer:
                 await producer.send_and_wait("orders", b"v")
             assert cluster.values("orders") == [b"v"]
 
@@ -149,7 +176,9 @@ async def test_an_address_that_is_down_beside_one_that_refuses() -> None:
         tls_in_front(cluster, server_context(CA.server("elsewhere.test")))
         await cluster.brokers[2].stop()
         began = now()
-        with pytest.raises(BootstrapFailed, match=r"is not for the name.*broker-2.memory:9092: nobody listens"):
+        with pytest.raises(
+            BootstrapFailed, match=r"is not for the name.*broker-2.memory:9092: nobody listens"
+        ):
             await Producer(**cluster.client_options, **TLS).start()
         assert now() - began <= 1.5
 
@@ -174,9 +203,16 @@ async def test_a_start_that_does_not_wait_is_not_refused() -> None:
 @jumping
 async def test_files_that_cannot_be_used_fail_the_start_at_once(tmp_path: pathlib.Path) -> None:
     async with FakeCluster(memory=True) as cluster:
-        producer = Producer(**cluster.client_options, security_protocol="SSL", ssl_truststore_location=tmp_path / "none.pem")
+        producer = Producer(
+            **cluster.client_options,
+            security_protocol="SSL",
+            ssl_truststore_location=tmp_path / "none.pem",
+        )
         began = now()
-        with pytest.raises(ConfigError, match=r"ssl_truststore_location=.*none.pem cannot be read: No such file or directory"):
+        with pytest.raises(
+            ConfigError,
+            match=r"ssl_truststore_location=.*none.pem cannot be read: No such file or directory",
+        ):
             await producer.start()
         assert now() == began
         CA.write(tmp_path / "none.pem")
@@ -186,9 +222,13 @@ async def test_files_that_cannot_be_used_fail_the_start_at_once(tmp_path: pathli
 
 
 @OPENSSL
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+@pytest.mark.parametrize(
+    "version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"]
+)
 @jumping
-async def test_a_client_certificate_that_is_refused_fails_the_start(version: ssl.TLSVersion) -> None:
+async def test_a_client_certificate_that_is_refused_fails_the_start(
+    version: ssl.TLSVersion,
+) -> None:
     """Row 99."""
     context = server_context(SERVER, clients=CA, version=version)
     assert wants_a_client_certificate(context, CA)
@@ -203,17 +243,23 @@ async def test_a_client_certificate_that_is_refused_fails_the_start(version: ssl
 @jumping
 async def test_a_start_without_tls_at_a_port_with_tls_fails_early(protocol: Any) -> None:
     """Row 97: the port's alert is certain, and the error says which option to set."""
-    async with FakeCluster(memory=True, security=ListenerSecurity(protocol, users={"alice": "canary-alice"})) as cluster:
+    async with FakeCluster(
+        memory=True, security=ListenerSecurity(protocol, users={"alice": "canary-alice"})
+    ) as cluster:
         options = {name: cluster.client_options[name] for name in ("bootstrap_servers", "dialer")}
         began = now()
-        with pytest.raises(BootstrapFailed, match=r"the port speaks TLS: set security_protocol=SSL or SASL_SSL") as raised:
+        with pytest.raises(
+            BootstrapFailed, match=r"the port speaks TLS: set security_protocol=SSL or SASL_SSL"
+        ) as raised:
             await Producer(**options).start()
         assert now() - began <= 1.5
         assert len(cluster.security.dials) == 2
         assert type(raised.value.__cause__) is AuthenticationFailed
 
 
-@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 503 Service Unavailable\r\n\r\n"], ids=["closes", "HTTP"])
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 503 Service Unavailable\r\n\r\n"], ids=["closes", "HTTP"]
+)
 @jumping
 async def test_a_start_without_tls_waits_at_a_port_that_answers_no_alert(answer: bytes) -> None:
     """Row 97: a broker that stops closes its connections, too, and a proxy speaks for a broker that is not there yet: neither is certain."""
@@ -244,11 +290,18 @@ async def test_one_broker_with_an_expired_certificate_holds_up_no_other() -> Non
         for (host, port), receiver in list(network._listeners.items()):
 
             def make(receiver: Any = receiver, host: str = host) -> TlsServer:
-                made.append(TlsServer(receiver(), bad if current["bad"] and host == "broker-2.memory" else good))
+                made.append(
+                    TlsServer(
+                        receiver(), bad if current["bad"] and host == "broker-2.memory" else good
+                    )
+                )
                 return made[-1]
 
             network._listeners[host, port] = make
-        async with running(cluster, **TLS, delivery_timeout_ms=5000, request_timeout_ms=2000) as (_, producer):
+        async with running(cluster, **TLS, delivery_timeout_ms=5000, request_timeout_ms=2000) as (
+            _,
+            producer,
+        ):
             leaders = {partition: cluster.leader("orders", partition) for partition in (0, 1)}
             for partition in leaders:
                 await producer.send_and_wait("orders", b"v", partition=partition)
@@ -270,7 +323,9 @@ async def test_one_broker_with_an_expired_certificate_holds_up_no_other() -> Non
 
 
 @jumping
-async def test_rotated_certificates_take_effect_at_the_next_dial(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_rotated_certificates_take_effect_at_the_next_dial(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Row 102: standing connections stay; half a pair is passed over, with one warning."""
     files = CA.client("alice").write(tmp_path, "client")
     async with FakeCluster(memory=True) as cluster:
@@ -278,7 +333,10 @@ async def test_rotated_certificates_take_effect_at_the_next_dial(tmp_path: pathl
         made = tls_in_front(cluster, server_context(SERVER, clients=CA))
 
         def users() -> list[str]:
-            return [dict(each[0] for each in server.tls.getpeercert()["subject"])["commonName"] for server in made]  # type: ignore[index]
+            return [
+                dict(each[0] for each in server.tls.getpeercert()["subject"])["commonName"]
+                for server in made
+            ]  # type: ignore[index]
 
         options = {**TLS, "ssl_key_location": files.key, "ssl_certificate_location": files.chain}
         async with running(cluster, **options) as (_, producer):
@@ -293,7 +351,11 @@ async def test_rotated_certificates_take_effect_at_the_next_dial(tmp_path: pathl
                     await asyncio.sleep(1)
                     await producer.send_and_wait("orders", b"v")
                 assert set(users()) == {"alice"}
-                warnings = [record for record in caplog.records if "the former ones stay in use" in record.getMessage()]
+                warnings = [
+                    record
+                    for record in caplog.records
+                    if "the former ones stay in use" in record.getMessage()
+                ]
                 assert len(warnings) == 1
             files.key.write_bytes(bob.key_pem)
             await producer.send_and_wait("orders", b"v")
@@ -390,15 +452,27 @@ async def test_without_tls_nothing_is_ever_sent() -> None:
         network._listeners["broker-2.memory", 9092] = Plaintext
         assert ("broker-2.memory", 9092) in plain
         options = {**cluster.client_options, "bootstrap_servers": "broker-1.memory:9092"}
-        async with Producer(**options, **TLS, delivery_timeout_ms=3000, request_timeout_ms=1000) as producer:
-            theirs = next(partition for partition in (0, 1) if cluster.leader("orders", partition) == 2)
+        async with Producer(
+            **options, **TLS, delivery_timeout_ms=3000, request_timeout_ms=1000
+        ) as producer:
+            theirs = next(
+                partition for partition in (0, 1) if cluster.leader("orders", partition) == 2
+            )
             with pytest.raises(DeliveryError) as raised:
                 await producer.send_and_wait("orders", b"v", partition=theirs)
             assert "is it a listener without TLS" in str(raised.value) + raised.value.explain()
-        login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "canary-alice"}
+        login = {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": "alice",
+            "sasl_password": "canary-alice",
+        }
         for more in ({}, login):
             seen.clear()
             with pytest.raises(BootstrapFailed, match="is it a listener without TLS"):
-                await Producer(**{**options, "bootstrap_servers": "broker-2.memory:9092", **TLS, **more}, max_block_ms=500).start()
+                await Producer(
+                    **{**options, "bootstrap_servers": "broker-2.memory:9092", **TLS, **more},
+                    max_block_ms=500,
+                ).start()
             assert seen
             assert all(data.startswith(b"\x16\x03\x01") and b"alice" not in data for data in seen)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 CA = CertificateAuthority()
 SERVER = CA.server("broker-1.memory")
 TLS = {"security_protocol": "SSL", "ssl_truststore_certificates": CA.pem.decode()}
-OPENSSL = pytest.mark.skipif(shutil.which("openssl") is None, reason="the peer, or what shows it, is OpenSSL's")
+OPENSSL = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="the peer, or what shows it, is OpenSSL's"
+)
 # a ServerHello, and an alert, of the version 3.0
 SSLV3_HELLO = bytes.fromhex("16 0300 002a 02 000026 0300") + bytes(32) + bytes.fromhex("00 002f 00")
 SSLV3_ALERT = bytes.fromhex("15 0300 0002 02 28")
@@ -103,7 +105,9 @@ class Behind:
 class ThroughOpenssl:
     """A dialer: each connection goes to an `openssl s_server` of TLS 1.2 of its own, over a socket, and from there to the fake broker."""
 
-    def __init__(self, network: MemoryNetwork, pem: pathlib.Path, stack: contextlib.AsyncExitStack) -> None:
+    def __init__(
+        self, network: MemoryNetwork, pem: pathlib.Path, stack: contextlib.AsyncExitStack
+    ) -> None:
         self.servers: list[asyncio.subprocess.Process] = []
         self._network, self._pem, self._stack = network, pem, stack
         self._starting: list[asyncio.Task[tuple[asyncio.subprocess.Process, int]]] = []
@@ -148,18 +152,31 @@ async def test_a_renegotiation_of_tls_1_2(tmp_path: pathlib.Path) -> None:
     files = SERVER.write(tmp_path, "server")
     hello_requests: list[int] = []
 
-    def note(_tls: Any, direction: str, _version: int, _type: int, message: int, _data: bytes) -> None:
+    def note(
+        _tls: Any, direction: str, _version: int, _type: int, message: int, _data: bytes
+    ) -> None:
         if (direction, message) == ("read", 0):
             hello_requests.append(message)
 
     # the product's own context, which shows that HelloRequests come
-    context: Any = await TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode())).context()
+    context: Any = await TlsContexts(
+        TlsSettings(ssl_truststore_certificates=CA.pem.decode())
+    ).context()
     context._msg_callback = note
-    async with FakeCluster(memory=True) as cluster, contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
+    async with (
+        FakeCluster(memory=True) as cluster,
+        contextlib.AsyncExitStack() as stack,
+        asyncio.timeout(60),
+    ):
         cluster.create_topic("orders")
         assert cluster.network is not None
         dialer = ThroughOpenssl(cluster.network, files.pem, stack)
-        options = {**cluster.client_options, "dialer": dialer, "security_protocol": "SSL", "ssl_context": context}
+        options = {
+            **cluster.client_options,
+            "dialer": dialer,
+            "security_protocol": "SSL",
+            "ssl_context": context,
+        }
         async with Producer(**options) as producer:
             for number in range(30):
                 await producer.send("orders", b"%d" % number)

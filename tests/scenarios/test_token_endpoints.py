@@ -33,7 +33,9 @@ SECRET = {
 class Secured:
     """A token endpoint, a cluster that takes its tokens, and the options of clients."""
 
-    def __init__(self, endpoint: TokenServer, cluster: FakeCluster, options: dict[str, Any]) -> None:
+    def __init__(
+        self, endpoint: TokenServer, cluster: FakeCluster, options: dict[str, Any]
+    ) -> None:
         self.endpoint = endpoint
         self.cluster = cluster
         self.options = options
@@ -43,7 +45,9 @@ class Secured:
 
 
 @contextlib.asynccontextmanager
-async def secured(protocol: Any = "SASL_PLAINTEXT", *, brokers: int = 1, memory: bool = True, **endpoint: Any) -> AsyncIterator[Secured]:
+async def secured(
+    protocol: Any = "SASL_PLAINTEXT", *, brokers: int = 1, memory: bool = True, **endpoint: Any
+) -> AsyncIterator[Secured]:
     loop = asyncio.get_running_loop()
 
     def wall() -> float:
@@ -52,9 +56,15 @@ async def secured(protocol: Any = "SASL_PLAINTEXT", *, brokers: int = 1, memory:
     with TokenServer({"orders": "canary-orders"}, clock=wall, **endpoint) as server:
         tokens = ListenerTokens(unsecured=False, verify=server.verify, audience="kafka")
         security = ListenerSecurity(protocol, tokens=tokens)
-        async with FakeCluster(brokers, memory=memory, security=security, wall_clock=wall) as cluster:
+        async with FakeCluster(
+            brokers, memory=memory, security=security, wall_clock=wall
+        ) as cluster:
             cluster.create_topic("orders", partitions=brokers)
-            options = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": server.url, "wall_clock": wall}
+            options = {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token_endpoint_url": server.url,
+                "wall_clock": wall,
+            }
             yield Secured(server, cluster, options)
 
 
@@ -63,7 +73,11 @@ async def secured(protocol: Any = "SASL_PLAINTEXT", *, brokers: int = 1, memory:
 @jumping
 async def test_records_arrive(protocol: str, *, is_urlencoded: bool) -> None:
     """As the principal of the token, which one request has fetched."""
-    options = {**SECRET, "sasl_oauthbearer_header_urlencode": is_urlencoded, "sasl_oauthbearer_scope": "produce"}
+    options = {
+        **SECRET,
+        "sasl_oauthbearer_header_urlencode": is_urlencoded,
+        "sasl_oauthbearer_scope": "produce",
+    }
     async with secured(protocol) as made:
         async with running(made.cluster, **made.options, **options) as (_, producer):
             await producer.send_and_wait("orders", b"x")
@@ -94,13 +108,21 @@ async def test_a_ready_token(tmp_path: pathlib.Path) -> None:
     ],
 )
 @jumping
-async def test_a_token_file_that_has_none(tmp_path: pathlib.Path, content: str | None, reason: str) -> None:
+async def test_a_token_file_that_has_none(
+    tmp_path: pathlib.Path, content: str | None, reason: str
+) -> None:
     """The start fails, and names the file."""
     async with secured() as made:
         path = tmp_path / "token"
         if content is not None:
-            path.write_text(made.endpoint.token("bob", lifetime=-5) if content == "expired" else content)
-        options = {**made.cluster.client_options, **made.options, "sasl_oauthbearer_token_endpoint_url": path}
+            path.write_text(
+                made.endpoint.token("bob", lifetime=-5) if content == "expired" else content
+            )
+        options = {
+            **made.cluster.client_options,
+            **made.options,
+            "sasl_oauthbearer_token_endpoint_url": path,
+        }
         with pytest.raises(BootstrapFailed) as caught:
             await Producer(**options, max_block_ms=10_000).start()
         assert reason.format(path=path) in str(caught.value)
@@ -123,7 +145,10 @@ async def test_row_111_unavailable_then_a_token() -> None:
 @jumping
 async def test_an_endpoint_that_is_away_while_the_old_token_lives(fault: Any) -> None:
     """For 12 s, from before the refresh of a token of 60 s until shortly before its end: no record fails, and the next token comes in time."""
-    async with secured(lifetime=60) as made, running(made.cluster, **made.options, **SECRET) as (_, producer):
+    async with (
+        secured(lifetime=60) as made,
+        running(made.cluster, **made.options, **SECRET) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"before")
         await asyncio.sleep(45)
         made.endpoint.stop() if fault == "gone" else made.endpoint.fail(fault)
@@ -141,7 +166,10 @@ async def test_an_endpoint_that_is_away_while_the_old_token_lives(fault: Any) ->
 @jumping
 async def test_an_endpoint_that_is_away_for_longer_than_the_token_lives() -> None:
     """Records wait for a new token until their deadline; none is lost."""
-    async with secured(lifetime=60) as made, running(made.cluster, **made.options, **SECRET) as (_, producer):
+    async with (
+        secured(lifetime=60) as made,
+        running(made.cluster, **made.options, **SECRET) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"before")
         made.endpoint.fail("unavailable")
         await asyncio.sleep(70)
@@ -157,7 +185,12 @@ async def test_an_endpoint_that_is_away_for_longer_than_the_token_lives() -> Non
 async def test_a_hundred_connections_are_one_request() -> None:
     async with secured(brokers=40) as made:
         async with running(made.cluster, **made.options, **SECRET) as (_, producer):
-            await asyncio.gather(*[producer.send_and_wait("orders", b"x", partition=partition) for partition in range(40)])
+            await asyncio.gather(
+                *[
+                    producer.send_and_wait("orders", b"x", partition=partition)
+                    for partition in range(40)
+                ]
+            )
         assert len(made.cluster.security.authentications) >= 40
         assert len(made.endpoint.requests) == 1
 
@@ -168,7 +201,9 @@ async def test_a_wrong_secret() -> None:
     async with secured() as made:
         wrong = {**SECRET, "sasl_oauthbearer_client_credentials_client_secret": "canary-wrong"}
         with pytest.raises(BootstrapFailed) as caught:
-            async with Producer(**{**made.cluster.client_options, **made.options, **wrong}, max_block_ms=10_000):
+            async with Producer(
+                **{**made.cluster.client_options, **made.options, **wrong}, max_block_ms=10_000
+            ):
                 pass
         text = str(caught.value)
         assert "the token endpoint 127.0.0.1:" in text

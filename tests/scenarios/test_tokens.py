@@ -53,11 +53,15 @@ class Tokens:
         return result
 
     def good(self) -> str:
-        return unsecured_token(self.user, self.seconds, now=wall(), canary="canary-claim", **self.claims)
+        return unsecured_token(
+            self.user, self.seconds, now=wall(), canary="canary-claim", **self.claims
+        )
 
 
 @contextlib.asynccontextmanager
-async def secured(brokers: int = 1, session_ms: int = 0, protocol: Any = "SASL_PLAINTEXT", **tokens: Any) -> AsyncIterator[FakeCluster]:
+async def secured(
+    brokers: int = 1, session_ms: int = 0, protocol: Any = "SASL_PLAINTEXT", **tokens: Any
+) -> AsyncIterator[FakeCluster]:
     security = ListenerSecurity(protocol, session_ms=session_ms, tokens=ListenerTokens(**tokens))
     async with FakeCluster(brokers, memory=True, security=security, wall_clock=wall) as cluster:
         cluster.create_topic("orders", partitions=brokers)
@@ -65,16 +69,26 @@ async def secured(brokers: int = 1, session_ms: int = 0, protocol: Any = "SASL_P
 
 
 def login(source: Any, **options: Any) -> dict[str, Any]:
-    return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token": source, "wall_clock": wall, **options}
+    return {
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token": source,
+        "wall_clock": wall,
+        **options,
+    }
 
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
 @jumping
 async def test_records_arrive(protocol: str) -> None:
-    async with secured(protocol=protocol) as cluster, running(cluster, **login(Tokens())) as (_, producer):
+    async with (
+        secured(protocol=protocol) as cluster,
+        running(cluster, **login(Tokens())) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"x")
         assert cluster.values("orders") == [b"x"]
-        assert {(done.mechanism, done.error) for done in cluster.security.authentications} == {("OAUTHBEARER", 0)}
+        assert {(done.mechanism, done.error) for done in cluster.security.authentications} == {
+            ("OAUTHBEARER", 0)
+        }
 
 
 async def stream(producer: Producer[Any, Any], seconds: float) -> int:
@@ -108,7 +122,11 @@ async def test_sessions_end_with_their_tokens_and_are_renewed_in_place() -> None
             assert len(cluster.security.dials) - dials <= 1
             assert cluster.security.expired_sessions == []
             (row,) = producer.health().security
-            assert (row.mechanism, row.principal, row.last_refusal) == ("OAUTHBEARER", "alice", None)
+            assert (row.mechanism, row.principal, row.last_refusal) == (
+                "OAUTHBEARER",
+                "alice",
+                None,
+            )
             assert row.session_seconds_left is not None
             assert 0 < row.session_seconds_left <= 20
 
@@ -122,7 +140,9 @@ async def test_fault_100_no_token_for_30_s_fails_no_record() -> None:
             began = wall()
             sent = await stream(producer, 45)
             source = tokens.good
-            tokens.good = lambda: RuntimeError("canary-text") if 45 <= wall() - began < 52 else source()  # type: ignore[method-assign,assignment,return-value]
+            tokens.good = lambda: (
+                RuntimeError("canary-text") if 45 <= wall() - began < 52 else source()
+            )  # type: ignore[method-assign,assignment,return-value]
             sent += await stream(producer, 6)
             assert producer.metrics().number("token-failures") > 0
             (row,) = producer.health().security
@@ -152,7 +172,9 @@ async def test_start_gives_up_a_source_that_fails_at_once() -> None:
         tokens.results = [RuntimeError("canary-text")] * 1000
         began = wall()
         producer: Producer[Any, Any] = Producer(**cluster.client_options, **login(tokens))
-        with pytest.raises(BootstrapFailed, match="the token function raised RuntimeError") as caught:
+        with pytest.raises(
+            BootstrapFailed, match="the token function raised RuntimeError"
+        ) as caught:
             await producer.start()
         assert 4 <= wall() - began < 6
         assert len(tokens.calls) in {5, 6}
@@ -189,7 +211,9 @@ async def test_a_source_that_hangs_at_the_start() -> None:
         return ""
 
     async with secured() as cluster:
-        producer: Producer[Any, Any] = Producer(**cluster.client_options, **login(hanging, max_block_ms=20_000))
+        producer: Producer[Any, Any] = Producer(
+            **cluster.client_options, **login(hanging, max_block_ms=20_000)
+        )
         began = wall()
         with pytest.raises(BootstrapFailed, match="no token from the token function within"):
             await producer.start()
@@ -201,16 +225,24 @@ async def test_a_source_that_hangs_at_the_start() -> None:
     [
         ({"seconds": -5}, "the token expired 5 s ago. Is the clock of this machine right"),
         ({"nbf": EPOCH + 1e6}, '{"status":"invalid_token"}. Is the clock right'),
-        ({"aud": "elsewhere"}, '{"status":"invalid_token"}. Is the clock right, and are issuer and audience'),
+        (
+            {"aud": "elsewhere"},
+            '{"status":"invalid_token"}. Is the clock right, and are issuer and audience',
+        ),
         ({"aud": "kafka", "scope": "consume"}, '{"status":"insufficient_scope","scope":"produce"}'),
-        ({"aud": "kafka", "scope": "produce consume"}, "1 extensions are invalid! They are: logicalCluster"),
+        (
+            {"aud": "kafka", "scope": "produce consume"},
+            "1 extensions are invalid! They are: logicalCluster",
+        ),
     ],
     ids=["expired", "not yet valid", "audience", "scope", "extension"],
 )
 @jumping
 async def test_fault_100_tokens_that_are_refused(token: dict[str, Any], words: str) -> None:
     """By the producer or by the broker: the words tell why, and never quote the token."""
-    async with secured(audience="kafka", scope=("produce",), extensions={"logicalCluster": "lkc-1"}) as cluster:
+    async with secured(
+        audience="kafka", scope=("produce",), extensions={"logicalCluster": "lkc-1"}
+    ) as cluster:
         producer: Producer[Any, Any] = Producer(**cluster.client_options, **login(Tokens(**token)))
         began = wall()
         with pytest.raises(BootstrapFailed, match=re.escape(words)) as caught:
@@ -223,12 +255,17 @@ async def test_fault_100_tokens_that_are_refused(token: dict[str, Any], words: s
 @jumping
 async def test_extensions_of_the_option_and_of_the_token() -> None:
     """The broker wants both."""
-    async with secured(extensions={"logicalCluster": "lkc-1", "identityPoolId": "pool-1"}) as cluster:
+    async with secured(
+        extensions={"logicalCluster": "lkc-1", "identityPoolId": "pool-1"}
+    ) as cluster:
 
         def source() -> Any:
             return (Tokens().good(), None, None, {"identityPoolId": "pool-1"})
 
-        options = login(source, sasl_oauthbearer_extensions={"logicalCluster": "lkc-1", "identityPoolId": "another"})
+        options = login(
+            source,
+            sasl_oauthbearer_extensions={"logicalCluster": "lkc-1", "identityPoolId": "another"},
+        )
         async with running(cluster, **options) as (_, producer):
             await producer.send_and_wait("orders", b"x")
             assert {done.principal for done in cluster.security.authentications} == {"alice"}
@@ -240,7 +277,10 @@ async def test_a_coroutine_function_and_an_opaque_token() -> None:
         await asyncio.sleep(0.5)
         return "canary-opaque"
 
-    async with secured(unsecured=False, opaque={"canary-opaque": "alice"}) as cluster, running(cluster, **login(source)) as (_, producer):
+    async with (
+        secured(unsecured=False, opaque={"canary-opaque": "alice"}) as cluster,
+        running(cluster, **login(source)) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"x")
         assert {done.principal for done in cluster.security.authentications} == {"alice"}
 
@@ -254,7 +294,9 @@ async def test_fault_105_another_principal_in_the_new_token() -> None:
             await stream(producer, 10)
             tokens.user = "alice-2"
             await stream(producer, 40)
-            assert [done.error for done in cluster.security.authentications if done.is_renewal][:1] == [58]
+            assert [done.error for done in cluster.security.authentications if done.is_renewal][
+                :1
+            ] == [58]
             assert cluster.security.authentications[-1].principal == "alice-2"
 
 
@@ -266,7 +308,9 @@ async def test_fault_103_a_token_that_is_withdrawn_in_mid_life() -> None:
         tokens.good = lambda: "canary-first" if len(tokens.calls) == 1 else "canary-second"  # type: ignore[method-assign]
         async with running(cluster, **login(tokens)) as (_, producer):
             await producer.send_and_wait("orders", b"x")
-            cluster.security.change(tokens=ListenerTokens(unsecured=False, opaque={"canary-second": "alice"}))
+            cluster.security.change(
+                tokens=ListenerTokens(unsecured=False, opaque={"canary-second": "alice"})
+            )
             cluster.disconnect_all()
             await producer.send_and_wait("orders", b"y")
             assert len(tokens.calls) == 2
@@ -278,7 +322,10 @@ async def test_idle_producers_refresh_their_token() -> None:
     """Without a send, a poll or a connection; the first record after an hour is sent at once."""
     async with secured() as cluster:
         tokens = Tokens(600.0)
-        async with running(cluster, connections_max_idle_ms=60_000, **login(tokens)) as (_, producer):
+        async with running(cluster, connections_max_idle_ms=60_000, **login(tokens)) as (
+            _,
+            producer,
+        ):
             await producer.send_and_wait("orders", b"x")
             await asyncio.sleep(3600)
             assert len(tokens.calls) >= 8
@@ -289,9 +336,14 @@ async def test_idle_producers_refresh_their_token() -> None:
 
 @pytest.mark.parametrize("hours", [2, -2], ids=["suspended", "set back"])
 @jumping
-async def test_the_wall_clock_jumps_while_the_loops_clock_does_not(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+async def test_the_wall_clock_jumps_while_the_loops_clock_does_not(
+    monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
     """A machine that was suspended: brokers refuse its token, which expired meanwhile, and have ended its connections. The next token is taken."""
-    async with secured(session_ms=50_000) as cluster, running(cluster, **login(Tokens())) as (_, producer):
+    async with (
+        secured(session_ms=50_000) as cluster,
+        running(cluster, **login(Tokens())) as (_, producer),
+    ):
         await producer.send_and_wait("orders", b"1")
         jumped = EPOCH + hours * 3600
         monkeypatch.setattr(sys.modules[__name__], "EPOCH", jumped)
@@ -349,7 +401,9 @@ async def test_stop_ends_a_fetch() -> None:
 
 @pytest.mark.parametrize("is_swapped", [False, True], ids=["written", "symlink swapped"])
 @jumping
-async def test_a_token_file_that_changes_is_read_at_the_next_authentication(tmp_path: pathlib.Path, is_swapped: bool) -> None:
+async def test_a_token_file_that_changes_is_read_at_the_next_authentication(
+    tmp_path: pathlib.Path, is_swapped: bool
+) -> None:
     """Long before the old token would end; a file that is gone leaves the old token."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("canary-first")
@@ -368,7 +422,9 @@ async def test_a_token_file_that_changes_is_read_at_the_next_authentication(tmp_
         else:
             file.write_text("canary-second")
         await stream(producer, 10)
-        cluster.security.change(tokens=ListenerTokens(unsecured=False, opaque={"canary-second": "alice"}))
+        cluster.security.change(
+            tokens=ListenerTokens(unsecured=False, opaque={"canary-second": "alice"})
+        )
         file.unlink()
         await stream(producer, 20)
         assert renewals(cluster) >= 4
@@ -391,8 +447,14 @@ def test_a_function_that_blocks_holds_up_neither_the_loop_nor_the_end() -> None:
         security = ListenerSecurity("SASL_PLAINTEXT", tokens=ListenerTokens())
         async with FakeCluster(memory=True, security=security) as cluster:
             cluster.create_topic("orders")
-            options: dict[str, Any] = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token": source}
-            options |= {"sasl_login_refresh_window_factor": 0.5, "sasl_login_refresh_window_jitter": 0}
+            options: dict[str, Any] = {
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauthbearer_token": source,
+            }
+            options |= {
+                "sasl_login_refresh_window_factor": 0.5,
+                "sasl_login_refresh_window_jitter": 0,
+            }
             async with Producer(**cluster.client_options, **options) as producer:
                 while len(calls) < 2:
                     await producer.send_and_wait("orders", b"x")
@@ -416,14 +478,18 @@ async def test_fault_103_records_without_a_token_fail_by_their_deadline() -> Non
     """The error names the source, and that the record is certainly not written. When tokens come again, records go on by themselves."""
     async with secured() as cluster:
         tokens = Tokens(10.0)
-        async with running(cluster, delivery_timeout_ms=6000, request_timeout_ms=2000, **login(tokens)) as (_, producer):
+        async with running(
+            cluster, delivery_timeout_ms=6000, request_timeout_ms=2000, **login(tokens)
+        ) as (_, producer):
             await producer.send_and_wait("orders", b"x")
             tokens.results = [RuntimeError("canary-text")] * 1000
             await asyncio.sleep(12)
             cluster.disconnect_all()
             await asyncio.sleep(20)
             dials = len(cluster.security.dials)
-            with pytest.raises(DeliveryError, match="the token function raised RuntimeError") as caught:
+            with pytest.raises(
+                DeliveryError, match="the token function raised RuntimeError"
+            ) as caught:
                 await producer.send_and_wait("orders", b"lost")
             assert caught.value.persisted is Persisted.NO
             assert "canary" not in shown_by(caught.value)

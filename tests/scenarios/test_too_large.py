@@ -39,11 +39,21 @@ def value_of(number: int, size: int = 60) -> bytes:
 @pytest.mark.parametrize("compression", ["none", "gzip", "lz4", "zstd"])
 @pytest.mark.parametrize("in_flight", [1, 5])
 @jumping
-async def test_a_batch_that_is_too_large_arrives_in_pieces(compression: str, in_flight: int) -> None:
+async def test_a_batch_that_is_too_large_arrives_in_pieces(
+    compression: str, in_flight: int
+) -> None:
     """Every record arrives once, in order and unchanged, at the position that its delivery reports."""
-    async with strict(compression_type=compression, max_in_flight_requests_per_connection=in_flight) as (cluster, producer):
+    async with strict(
+        compression_type=compression, max_in_flight_requests_per_connection=in_flight
+    ) as (cluster, producer):
         deliveries = [
-            await producer.send("orders", value_of(number), b"k", headers=[("n", b"%d" % number)], timestamp_ms=5000 + 7 * (number % 3))
+            await producer.send(
+                "orders",
+                value_of(number),
+                b"k",
+                headers=[("n", b"%d" % number)],
+                timestamp_ms=5000 + 7 * (number % 3),
+            )
             for number in range(50)
         ]
         told: list[RecordMetadata] = await asyncio.gather(*deliveries)
@@ -52,7 +62,11 @@ async def test_a_batch_that_is_too_large_arrives_in_pieces(compression: str, in_
         for number, (record, metadata) in enumerate(zip(records, told, strict=True)):
             assert record.headers == (("n", b"%d" % number),)
             assert record.timestamp_ms == metadata.timestamp_ms == 5000 + 7 * (number % 3)
-            assert (metadata.offset, metadata.serialized_key_size, metadata.serialized_value_size) == (number, 1, 64)
+            assert (
+                metadata.offset,
+                metadata.serialized_key_size,
+                metadata.serialized_value_size,
+            ) == (number, 1, 64)
             assert deliveries[number].result() == metadata
         assert len(cluster.requests("Produce")) < 20, "halves, not single records"
 
@@ -60,7 +74,10 @@ async def test_a_batch_that_is_too_large_arrives_in_pieces(compression: str, in_
 @jumping
 async def test_what_is_sent_after_a_batch_that_is_split_comes_after_it() -> None:
     """With one request in flight, several batches are split, and one is refused for another reason. The order of the records holds."""
-    async with strict(max_in_flight_requests_per_connection=1, batch_size=3000) as (cluster, producer):
+    async with strict(max_in_flight_requests_per_connection=1, batch_size=3000) as (
+        cluster,
+        producer,
+    ):
         cluster.delay("Produce", 0.01)
         cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
         for number in range(200):
@@ -77,7 +94,10 @@ async def test_what_is_sent_after_a_batch_that_is_split_comes_after_it() -> None
 async def test_a_record_that_is_too_large_alone_fails_alone() -> None:
     """The record fails for good, and its error names sizes. The others of its batch arrive, in order."""
     async with strict() as (cluster, producer):
-        deliveries = [await producer.send("orders", value_of(number, 2000 if number == 13 else 60)) for number in range(40)]
+        deliveries = [
+            await producer.send("orders", value_of(number, 2000 if number == 13 else 60))
+            for number in range(40)
+        ]
         done = await asyncio.gather(*deliveries, return_exceptions=True)
         error = done.pop(13)
         assert isinstance(error, DeliveryError)
@@ -98,7 +118,9 @@ async def test_a_list_of_records_that_is_too_large_is_cut_too() -> None:
     """A topic with a small segment responds RECORD_LIST_TOO_LARGE. The Sender splits the batch, where Java fails it."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", "RECORD_LIST_TOO_LARGE", times=2)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(8)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=0) for number in range(8)
+        ]
         assert [metadata.offset for metadata in await asyncio.gather(*deliveries)] == list(range(8))
         assert [batch.count for batch in cluster.log("orders", 0).batches()] == [2, 2, 4]
 
@@ -111,7 +133,9 @@ async def test_callbacks_are_called_once_in_order_though_the_batch_was_split() -
         called: list[int] = []
 
         def note(number: int) -> Callable[[Any], None]:
-            return lambda delivery: called.append(number) if delivery.result().offset == number else called.append(-1)
+            return lambda delivery: (
+                called.append(number) if delivery.result().offset == number else called.append(-1)
+            )
 
         deliveries = [await producer.send("orders", value_of(number)) for number in range(40)]
         forget = note(7)
@@ -234,7 +258,11 @@ def blame(code: str, *records: tuple[int, str | None]) -> Callable[[Any], None]:
                 partition.error_code = broker_error(code).code
                 partition.error_message = "see there"
                 partition.record_errors = [
-                    message("Produce.response.topics.partitions.record_errors", batch_index=index, batch_index_error_message=text)
+                    message(
+                        "Produce.response.topics.partitions.record_errors",
+                        batch_index=index,
+                        batch_index_error_message=text,
+                    )
                     for index, text in records
                 ]
 
@@ -247,14 +275,23 @@ async def test_only_the_records_that_the_broker_names_fail(code: str) -> None:
     """Each named record fails with its own text, and the others are sent again. The Sender ignores an index outside of the batch."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", code)
-        cluster.rewrite("Produce", blame(code, (4, "no key"), (1, None), (99, "what"), (-1, "what")), times=1)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(6)]
+        cluster.rewrite(
+            "Produce", blame(code, (4, "no key"), (1, None), (99, "what"), (-1, "what")), times=1
+        )
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=0) for number in range(6)
+        ]
         done = await asyncio.gather(*deliveries, return_exceptions=True)
         for number, text in ((4, "no key"), (1, "see there")):
             error = done[number]
             assert isinstance(error, DeliveryError)
             assert isinstance(error.__cause__, BrokerError)
-            assert (error.persisted, error.attempts, error.__cause__.name, error.__cause__.message) == (Persisted.NO, 1, code, text)
+            assert (
+                error.persisted,
+                error.attempts,
+                error.__cause__.name,
+                error.__cause__.message,
+            ) == (Persisted.NO, 1, code, text)
         assert cluster.values("orders", 0) == [b"0", b"2", b"3", b"5"]
         assert [done[number].offset for number in (0, 2, 3, 5)] == [0, 1, 2, 3]
         summary = await producer.flush()
@@ -263,14 +300,22 @@ async def test_only_the_records_that_the_broker_names_fail(code: str) -> None:
 
 @pytest.mark.parametrize("blamed", [[], [0, 1, 2]], ids=["nobody", "all"])
 @jumping
-async def test_a_refused_batch_of_which_the_broker_names_none_or_all_fails_whole(blamed: list[int]) -> None:
+async def test_a_refused_batch_of_which_the_broker_names_none_or_all_fails_whole(
+    blamed: list[int],
+) -> None:
     """The whole batch fails, as it always does in Java."""
     async with running() as (cluster, producer):
         cluster.fail("Produce", "INVALID_RECORD")
-        cluster.rewrite("Produce", blame("INVALID_RECORD", *((index, None) for index in blamed)), times=1)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=0) for number in range(3)]
+        cluster.rewrite(
+            "Produce", blame("INVALID_RECORD", *((index, None) for index in blamed)), times=1
+        )
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=0) for number in range(3)
+        ]
         done = await asyncio.gather(*deliveries, return_exceptions=True)
-        assert all(isinstance(error, DeliveryError) and error.persisted is Persisted.NO for error in done)
+        assert all(
+            isinstance(error, DeliveryError) and error.persisted is Persisted.NO for error in done
+        )
         assert cluster.values("orders", 0) == []
         assert len(cluster.requests("Produce")) == 1
 
@@ -289,7 +334,10 @@ async def test_a_record_that_is_refused_for_its_timestamp_says_the_range(count: 
             message="One or more records have been rejected due to invalid timestamp",
             record_errors={index: RANGE.format(index, index) for index in range(count)},
         )
-        deliveries = [await producer.send("orders", b"v", partition=0, timestamp_ms=index) for index in range(count)]
+        deliveries = [
+            await producer.send("orders", b"v", partition=0, timestamp_ms=index)
+            for index in range(count)
+        ]
         done = await asyncio.gather(*deliveries, return_exceptions=True)
         assert [str(error) for error in done] == [
             f"orders-0: INVALID_TIMESTAMP (32): {RANGE.format(index, index)} (the record was not written; sent once)"

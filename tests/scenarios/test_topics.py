@@ -12,7 +12,14 @@ import pytest
 from builds import on_both, producer_on
 from whole import jumping, running, running_on, turns
 
-from aioproducer import ConfigError, MetadataTimeout, ProducerClosed, SerializationError, UsageError, WouldBlock
+from aioproducer import (
+    ConfigError,
+    MetadataTimeout,
+    ProducerClosed,
+    SerializationError,
+    UsageError,
+    WouldBlock,
+)
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -82,10 +89,17 @@ async def test_records_wait_in_the_order_of_their_calls(known: bool) -> None:
         ]
         await turns(50)
         assert not any(task.done() for task in sends)
-        assert "12 sends waiting for a serializer to be prepared 'orders'" in producer.explain() or not known
+        assert (
+            "12 sends waiting for a serializer to be prepared 'orders'" in producer.explain()
+            or not known
+        )
         deliveries = [*await asyncio.gather(*sends), await orders.send(9, partition=0)]
         await producer.flush()
-        expected = [part for number in range(4) for part in (b"1:%d" % number, b"plain %d" % number, b"text %d" % number)]
+        expected = [
+            part
+            for number in range(4)
+            for part in (b"1:%d" % number, b"plain %d" % number, b"text %d" % number)
+        ]
         assert values(cluster) == [*expected, b"1:9"]
         assert [(await delivery).offset for delivery in deliveries] == [*range(13)]
         assert cluster.records("orders", 0)[0].headers == (("schema", b"1"),)
@@ -121,7 +135,10 @@ async def test_a_preparation_that_takes_too_long() -> None:
 
         text = "value_serializer Schema was not prepared for 'orders' within max_block_ms=2000. The record was not queued."
         assert await asyncio.gather(failed(0), failed(1.5)) == [(2.0, text), (3.5, text)]
-        with pytest.raises(MetadataTimeout, match="value_serializer Schema was not prepared for 'orders' within max_block_ms=2000"):
+        with pytest.raises(
+            MetadataTimeout,
+            match="value_serializer Schema was not prepared for 'orders' within max_block_ms=2000",
+        ):
             await orders.ready()
         # A record without the serializer waits for nothing once they are gone.
         await producer.send_and_wait("orders", b"plain", partition=0)
@@ -137,7 +154,11 @@ async def test_a_preparation_that_fails() -> None:
         orders = producer.topic("orders", key=str, value=schema)
         sends = [
             asyncio.ensure_future(call)
-            for call in (orders.send(1, partition=0), producer.send("orders", b"plain", partition=0), orders.send(2, partition=0))
+            for call in (
+                orders.send(1, partition=0),
+                producer.send("orders", b"plain", partition=0),
+                orders.send(2, partition=0),
+            )
         ]
         first, plain, second = await asyncio.gather(*sends, return_exceptions=True)
         for error in (first, second):
@@ -158,7 +179,8 @@ async def test_a_preparation_that_awaits_something_cancelled() -> None:
         schema = Schema(0.1, asyncio.CancelledError("a request that several preparations share"))
         orders = producer.topic("orders", value=schema)
         with pytest.raises(
-            SerializationError, match="value_serializer Schema awaited something that was cancelled, while it was prepared for 'orders'"
+            SerializationError,
+            match="value_serializer Schema awaited something that was cancelled, while it was prepared for 'orders'",
         ):
             await orders.send(1, partition=0)
         await (await orders.send(2, partition=0))
@@ -196,7 +218,11 @@ async def test_a_stale_encoder_is_prepared_again() -> None:
         schema.is_stale = True
         with pytest.raises(WouldBlock, match="a serializer to be prepared"):
             orders.send_nowait(3, partition=0)
-        await asyncio.gather(orders.send(4, partition=0), producer.send("orders", b"plain", partition=0), orders.send(5, partition=0))
+        await asyncio.gather(
+            orders.send(4, partition=0),
+            producer.send("orders", b"plain", partition=0),
+            orders.send(5, partition=0),
+        )
         await producer.flush()
         assert values(cluster) == [b"1:1", b"1:2", b"2:4", b"plain", b"2:5"]
         assert schema.prepared == ["orders", "orders"]
@@ -253,7 +279,10 @@ async def test_stop_ends_a_preparation() -> None:
     async with running(close_timeout_ms=100) as (cluster, producer):
         send = asyncio.ensure_future(producer.topic("orders", value=schema).send(1))
         await turns(20)
-    with pytest.raises(ProducerClosed, match=r"stopped during a wait for a serializer to be prepared 'orders'\. The record was not queued"):
+    with pytest.raises(
+        ProducerClosed,
+        match=r"stopped during a wait for a serializer to be prepared 'orders'\. The record was not queued",
+    ):
         await send
     assert schema.was_cancelled
     assert values(cluster) == []
@@ -271,7 +300,11 @@ async def test_the_option_of_a_producer_is_prepared_for_each_topic() -> None:
         await producer.topic("others").ready()
         producer.send_nowait("others", "c", partition=0)
         await producer.flush()
-        logged = [*cluster.values("orders", 0), *cluster.values("orders", 1), *cluster.values("others")]
+        logged = [
+            *cluster.values("orders", 0),
+            *cluster.values("orders", 1),
+            *cluster.values("others"),
+        ]
         assert sorted(logged, key=str) == sorted([b"1:a", b"1:b", None, b"2:c"], key=str)
         assert schema.prepared == ["orders", "others"]
 
@@ -295,7 +328,9 @@ async def test_an_encoder_that_would_have_to_be_awaited() -> None:
         return b""
 
     async with running() as (_, producer):
-        with pytest.raises(ConfigError, match=r"`topic\(value=\.\.\.\)` is a plain function.*Await before `send`"):
+        with pytest.raises(
+            ConfigError, match=r"`topic\(value=\.\.\.\)` is a plain function.*Await before `send`"
+        ):
             producer.topic("orders", value=later)
         with pytest.raises(SerializationError, match="await in your code, before `send`"):
             await producer.topic("orders", value=Prepares()).send(1)
@@ -322,7 +357,11 @@ async def test_a_serializer_that_is_prepared_without_a_wait(*, fails: bool) -> N
         await producer.send_and_wait("orders", b"known", partition=0)
         began = asyncio.get_running_loop().time()
         for topic in ("orders", "others"):
-            with pytest.raises(SerializationError, match="ValueError in prepare") if fails else nullcontext():
+            with (
+                pytest.raises(SerializationError, match="ValueError in prepare")
+                if fails
+                else nullcontext()
+            ):
                 await producer.topic(topic, value=AtOnce()).send_and_wait(b"v")
         assert asyncio.get_running_loop().time() == began
 
@@ -336,7 +375,9 @@ async def test_a_serializer_is_called_once_for_a_record() -> None:
         called.append(value)
         return b"%d" % value + b"." * 4_000
 
-    async with running(buffer_memory=30_000, max_request_size=8_000, batch_size=5_000, value_serializer=encode) as (cluster, producer):
+    async with running(
+        buffer_memory=30_000, max_request_size=8_000, batch_size=5_000, value_serializer=encode
+    ) as (cluster, producer):
         orders = producer.topic("orders", value=encode)
         await orders.ready()
         for number in range(0, 90, 3):
@@ -345,7 +386,9 @@ async def test_a_serializer_is_called_once_for_a_record() -> None:
             await asyncio.gather(producer.send_and_wait("orders", number + 2, partition=0))
         await producer.flush()
         assert called == [*range(90)]
-        assert [int(str(value, "ascii").rstrip(".")) for value in cluster.values("orders", 0) if value] == called
+        assert [
+            int(str(value, "ascii").rstrip(".")) for value in cluster.values("orders", 0) if value
+        ] == called
 
 
 @jumping
@@ -361,7 +404,9 @@ async def test_in_a_transaction() -> None:
 
 
 @on_both
-@pytest.mark.parametrize("kind", ["coroutine", "wrapping mock", "task", "future", "asynchronous generator"])
+@pytest.mark.parametrize(
+    "kind", ["coroutine", "wrapping mock", "task", "future", "asynchronous generator"]
+)
 @pytest.mark.parametrize("option", ["value_serializer", "key_serializer"])
 @jumping
 async def test_an_awaitable_is_named_with_its_option(build: Any, option: str, kind: str) -> None:
@@ -382,7 +427,10 @@ async def test_an_awaitable_is_named_with_its_option(build: Any, option: str, ki
     }
     async with running_on(build, **{option: functions[kind]}) as (cluster, producer):
         for _ in range(2):
-            with pytest.raises(SerializationError, match=f"{option} gave .* for 'orders', not bytes: await in your code, before `send`"):
+            with pytest.raises(
+                SerializationError,
+                match=f"{option} gave .* for 'orders', not bytes: await in your code, before `send`",
+            ):
                 await producer.send("orders", b"v", b"k")
             gc.collect()
     assert cluster.values("orders") == []
@@ -422,7 +470,11 @@ class Cancels:
         return {
             "serializer": {"value_serializer": self.serialize},
             "encoder": {"value_serializer": self},
-            "partitioner": {"partitioner": lambda _topic, key, value, count, _available: self.choose(key, value, count)},
+            "partitioner": {
+                "partitioner": lambda _topic, key, value, count, _available: self.choose(
+                    key, value, count
+                )
+            },
             "interceptor": {"interceptors": [self]},
         }[self.kind]
 
@@ -430,8 +482,13 @@ class Cancels:
 async def sent_around(producer: Any) -> tuple[list[Any], list[str]]:
     """Send three records at once, the second one "bad". Returns their results, and what the loop's exception handler was told."""
     told: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(repr(context.get("exception"))))
-    sends = [asyncio.ensure_future(producer.send_and_wait("orders", value)) for value in (b"1", b"bad", b"2")]
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: told.append(repr(context.get("exception")))
+    )
+    sends = [
+        asyncio.ensure_future(producer.send_and_wait("orders", value))
+        for value in (b"1", b"bad", b"2")
+    ]
     async with asyncio.timeout(5):
         return await asyncio.gather(*sends, return_exceptions=True), told
 
@@ -440,12 +497,16 @@ async def sent_around(producer: Any) -> tuple[list[Any], list[str]]:
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
 @pytest.mark.parametrize("kind", ["serializer", "encoder", "partitioner", "interceptor"])
 @jumping
-async def test_a_cancelled_error_of_a_users_function_is_its_own(build: Any, kind: str, known: bool) -> None:
+async def test_a_cancelled_error_of_a_users_function_is_its_own(
+    build: Any, kind: str, known: bool
+) -> None:
     """A plain function asks for the result of a cancelled future. Its record fails; no task is cancelled, and the other records are sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cancels = Cancels(kind, asyncio.CancelledError)
-        async with producer_on(build)(**cluster.client_options, max_block_ms=2000, **cancels.options) as producer:
+        async with producer_on(build)(
+            **cluster.client_options, max_block_ms=2000, **cancels.options
+        ) as producer:
             if known:
                 await producer.partitions_for("orders")
             (_, failed, _), told = await sent_around(producer)
@@ -477,10 +538,14 @@ class Stale:
 
 
 @on_both
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), StopIteration(), LookupError("no such schema")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), StopIteration(), LookupError("no such schema")], ids=repr
+)
 @pytest.mark.parametrize("way", ["send_and_wait", "send_nowait", "send_many"])
 @jumping
-async def test_an_error_of_is_stale_is_its_records(build: Any, way: str, error: BaseException) -> None:
+async def test_an_error_of_is_stale_is_its_records(
+    build: Any, way: str, error: BaseException
+) -> None:
     """The error cancels no task, and the producer asks the encoder again for the next record."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
@@ -490,12 +555,15 @@ async def test_an_error_of_is_stale_is_its_records(build: Any, way: str, error: 
             for partition in (None, 0):
                 stale.error = error
                 with pytest.raises(
-                    SerializationError, match=rf"`is_stale` of the encoder Stale raised {type(error).__name__} in is_stale"
+                    SerializationError,
+                    match=rf"`is_stale` of the encoder Stale raised {type(error).__name__} in is_stale",
                 ) as caught:
                     if way == "send_nowait":
                         producer.send_nowait("orders", b"bad", partition=partition)
                     else:
-                        await getattr(producer, way)("orders", [b"bad"] if way == "send_many" else b"bad")
+                        await getattr(producer, way)(
+                            "orders", [b"bad"] if way == "send_many" else b"bad"
+                        )
                 assert caught.value.__cause__ is error
                 stale.error = None
                 await producer.send_and_wait("orders", b"2", partition=partition)
@@ -511,7 +579,10 @@ class EndOfProgram(BaseException):
 @jumping
 async def test_what_ends_a_program_holds_up_no_later_record(build: Any, kind: str) -> None:
     """The serializer raises while the loop appends a record that waited. The loop gets the error once. That record is given up, and others are sent."""
-    async with running_on(build, max_block_ms=2000, **Cancels(kind, EndOfProgram).options) as (cluster, producer):
+    async with running_on(build, max_block_ms=2000, **Cancels(kind, EndOfProgram).options) as (
+        cluster,
+        producer,
+    ):
         (_, failed, _), told = await sent_around(producer)
     assert told == ["EndOfProgram()"]
     assert isinstance(failed, UsageError)

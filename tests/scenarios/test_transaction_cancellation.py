@@ -10,7 +10,14 @@ import pytest
 from loops import KIND
 from whole import jumping, turns
 
-from aioproducer import Producer, ProducerClosed, TransactionAbortable, TransactionError, TransactionMisuse, TransactionTimeout
+from aioproducer import (
+    Producer,
+    ProducerClosed,
+    TransactionAbortable,
+    TransactionError,
+    TransactionMisuse,
+    TransactionTimeout,
+)
 from tests.scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
 
 if TYPE_CHECKING:
@@ -50,7 +57,13 @@ async def before_end(producer: Producer[Any, Any]) -> None:
     await add_offsets(producer)
 
 
-CALLS: dict[str, tuple[Callable[[Producer[Any, Any]], Awaitable[None]], Callable[[Producer[Any, Any]], Awaitable[None]]]] = {
+CALLS: dict[
+    str,
+    tuple[
+        Callable[[Producer[Any, Any]], Awaitable[None]],
+        Callable[[Producer[Any, Any]], Awaitable[None]],
+    ],
+] = {
     "begin": (before_nothing, lambda producer: producer.begin_transaction()),
     "prepare": (before_end, prepare),
     "commit": (before_end, lambda producer: producer.commit_transaction()),
@@ -172,7 +185,10 @@ async def test_a_commit_within_the_context_that_takes_too_long(version: int) -> 
     """
     async with transactional(version, max_block_ms=2_000) as (cluster, producer):
         cluster.delay("Produce", 3.0, times=1)
-        with pytest.raises(TransactionAbortable, match=r"commit_transaction\(\) did not end.*records of it have not ended"):
+        with pytest.raises(
+            TransactionAbortable,
+            match=r"commit_transaction\(\) did not end.*records of it have not ended",
+        ):
             async with producer.transaction():
                 await producer.send("orders", b"lost", partition=0)
         async with producer.transaction():
@@ -266,7 +282,9 @@ async def test_two_tasks_and_one_transaction(version: int) -> None:
         await producer.begin_transaction()
         cluster.fail("Produce", "POLICY_VIOLATION")
         await producer.send("orders", b"v", partition=0)
-        errors = await asyncio.gather(*(producer.commit_transaction() for _ in range(3)), return_exceptions=True)
+        errors = await asyncio.gather(
+            *(producer.commit_transaction() for _ in range(3)), return_exceptions=True
+        )
         assert all(isinstance(error, TransactionError) for error in errors)
         assert len(set(map(id, errors))) == 3
 
@@ -286,11 +304,15 @@ class _Gate:
 
 @VERSIONS
 @jumping
-async def test_a_commit_that_was_taken_back_while_its_coordinator_was_dialled_is_not_sent(version: int) -> None:
+async def test_a_commit_that_was_taken_back_while_its_coordinator_was_dialled_is_not_sent(
+    version: int,
+) -> None:
     """The commit was due and not yet written when it was cancelled. The producer then sends the abort in its place."""
     async with cluster_of(version) as cluster:
         gate = _Gate(cluster.network)
-        async with Producer(**{**cluster.client_options, "dialer": gate}, transactional_id="tx") as producer:
+        async with Producer(
+            **{**cluster.client_options, "dialer": gate}, transactional_id="tx"
+        ) as producer:
             await producer.begin_transaction()
             await producer.send_and_wait("orders", b"v", partition=0)
             gate.is_open.clear()

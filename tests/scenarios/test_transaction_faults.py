@@ -28,7 +28,14 @@ from tests.scenarios.test_transactions import VERSIONS, cluster_of, committed, t
 if TYPE_CHECKING:
     from aioproducer.testing import FakeCluster
 
-RPCS = ("FindCoordinator", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
+RPCS = (
+    "FindCoordinator",
+    "InitProducerId",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "TxnOffsetCommit",
+    "EndTxn",
+)
 GROUP = ConsumerGroupMetadata("group")
 
 
@@ -37,7 +44,9 @@ def of(version: int, *apis: str) -> list[str]:
     return [api for api in apis or RPCS if version == 1 or not api.startswith("Add")]
 
 
-EACH = pytest.mark.parametrize(("version", "api"), [(version, api) for version in (1, 2) for api in of(version)])
+EACH = pytest.mark.parametrize(
+    ("version", "api"), [(version, api) for version in (1, 2) for api in of(version)]
+)
 
 
 async def transfer(producer: Producer[Any, Any], number: int) -> None:
@@ -50,7 +59,11 @@ async def transfer(producer: Producer[Any, Any], number: int) -> None:
 
 def assert_transferred(cluster: FakeCluster, count: int) -> None:
     """Check that all records and offsets are committed, each once, in order."""
-    assert committed(cluster, partition=0) == committed(cluster, partition=1) == [b"%d" % number for number in range(1, count + 1)]
+    assert (
+        committed(cluster, partition=0)
+        == committed(cluster, partition=1)
+        == [b"%d" % number for number in range(1, count + 1)]
+    )
     assert cluster.committed("group") == {("payments", 0): count}
 
 
@@ -111,7 +124,9 @@ async def test_the_coordinator_dies(version: int) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"])
+@pytest.mark.parametrize(
+    "error", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"]
+)
 @jumping
 async def test_a_coordinator_that_is_not_ready(version: int, api: str, error: str) -> None:
     """The producer asks the coordinator again, or looks for it anew. The caller sees no error."""
@@ -127,7 +142,11 @@ async def test_a_coordinator_that_is_not_ready(version: int, api: str, error: st
 
 @pytest.mark.parametrize(
     ("version", "api"),
-    [(version, api) for version in (1, 2) for api in of(version, "InitProducerId", "AddPartitionsToTxn", "TxnOffsetCommit", "EndTxn")],
+    [
+        (version, api)
+        for version in (1, 2)
+        for api in of(version, "InitProducerId", "AddPartitionsToTxn", "TxnOffsetCommit", "EndTxn")
+    ],
 )
 @jumping
 async def test_the_last_transaction_is_still_ending(version: int, api: str) -> None:
@@ -204,7 +223,9 @@ async def test_a_transaction_that_takes_too_long(version: int) -> None:
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"late", partition=0)
         await asyncio.sleep(5)
-        with pytest.raises(TransactionExpired, match=r"timed out by the coordinator.*transaction_timeout_ms=2000"):
+        with pytest.raises(
+            TransactionExpired, match=r"timed out by the coordinator.*transaction_timeout_ms=2000"
+        ):
             await producer.commit_transaction()
         assert committed(cluster) == []
     async with transactional(version, transaction_timeout_ms=2_000) as (cluster, producer):
@@ -229,7 +250,10 @@ async def test_an_outcome_that_is_unknown(version: int, disconnect: Any) -> None
         await producer.begin_transaction()
         await producer.send("orders", b"1", partition=0)
         cluster.fail("EndTxn", disconnect=disconnect, times=6)
-        with pytest.raises(TransactionTimeout, match=r"commit_transaction\(\) did not end within max_block_ms=500: EndTxn \(commit\)"):
+        with pytest.raises(
+            TransactionTimeout,
+            match=r"commit_transaction\(\) did not end within max_block_ms=500: EndTxn \(commit\)",
+        ):
             await producer.commit_transaction()
         with pytest.raises(TransactionMisuse, match="cannot be taken back"):
             await producer.abort_transaction()
@@ -253,7 +277,10 @@ async def test_an_outcome_that_is_unknown(version: int, disconnect: Any) -> None
 @jumping
 async def test_an_end_that_arrives_in_the_next_transaction(version: int, verdict: str) -> None:
     """Row 69 (Jepsen): a late end has no effect on the next transaction, because that has an epoch of its own."""
-    async with transactional(version, request_timeout_ms=1_000, delivery_timeout_ms=10_000) as (cluster, producer):
+    async with transactional(version, request_timeout_ms=1_000, delivery_timeout_ms=10_000) as (
+        cluster,
+        producer,
+    ):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"1", partition=0)
         straggler: list[Any] = []
@@ -263,7 +290,9 @@ async def test_an_end_that_arrives_in_the_next_transaction(version: int, verdict
             straggler.append(request)
             return context.DISCONNECT
 
-        await (producer.commit_transaction() if verdict == "commit" else producer.abort_transaction())
+        await (
+            producer.commit_transaction() if verdict == "commit" else producer.abort_transaction()
+        )
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"2", partition=0)
         [late] = straggler
@@ -357,7 +386,9 @@ async def test_a_record_that_expires(version: int) -> None:
 )
 @VERSIONS
 @jumping
-async def test_an_error_and_its_kind(version: int, api: str, error: str, kind: type[TransactionError]) -> None:
+async def test_an_error_and_its_kind(
+    version: int, api: str, error: str, kind: type[TransactionError]
+) -> None:
     """After an abortable error the producer aborts, and the next transaction works. After a fatal one, every call
     except `stop` raises it.
     """
@@ -386,14 +417,23 @@ async def test_a_stale_generation(version: int) -> None:
         with pytest.raises(CommitFailed) as raised:
             async with producer.transaction():
                 await producer.send("orders", b"lost", partition=0)
-                await producer.send_offsets_to_transaction({("payments", 0): 1}, ConsumerGroupMetadata("group", 5, "gone"))
+                await producer.send_offsets_to_transaction(
+                    {("payments", 0): 1}, ConsumerGroupMetadata("group", 5, "gone")
+                )
         assert "join its group again" in raised.value.hint
         assert committed(cluster) == []
         await transfer(producer, 1)
         assert_transferred(cluster, 1)
 
 
-@pytest.mark.parametrize("error", ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "INVALID_TRANSACTION_TIMEOUT", "CLUSTER_AUTHORIZATION_FAILED"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "INVALID_TRANSACTION_TIMEOUT",
+        "CLUSTER_AUTHORIZATION_FAILED",
+    ],
+)
 @jumping
 async def test_start_is_refused(error: str) -> None:
     """`start` raises with the reason and a hint, and leaves no task or connection."""
@@ -404,7 +444,13 @@ async def test_start_is_refused(error: str) -> None:
         with pytest.raises(TransactionError, match=error) as raised:
             await producer.start()
         assert raised.value.hint
-        assert_nothing_left(producer, {*before, *(task for task in asyncio.all_tasks() if "aioproducer" not in task.get_name())})
+        assert_nothing_left(
+            producer,
+            {
+                *before,
+                *(task for task in asyncio.all_tasks() if "aioproducer" not in task.get_name()),
+            },
+        )
 
 
 @jumping
@@ -412,9 +458,14 @@ async def test_start_without_a_coordinator() -> None:
     """`start` ends after max_block_ms, and its error names the missing coordinator."""
     async with cluster_of(2) as cluster:
         cluster.fail("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=None)
-        producer: Producer[Any, Any] = Producer(**cluster.client_options, transactional_id="tx", max_block_ms=2_000)
+        producer: Producer[Any, Any] = Producer(
+            **cluster.client_options, transactional_id="tx", max_block_ms=2_000
+        )
         began = asyncio.get_running_loop().time()
-        with pytest.raises(TransactionTimeout, match=r"start\(\) did not end.*FindCoordinator of 'tx'.*COORDINATOR_NOT_AVAILABLE"):
+        with pytest.raises(
+            TransactionTimeout,
+            match=r"start\(\) did not end.*FindCoordinator of 'tx'.*COORDINATOR_NOT_AVAILABLE",
+        ):
             await producer.start()
         assert asyncio.get_running_loop().time() - began < 2.1
 
@@ -448,13 +499,19 @@ async def test_the_version_changes_in_mid_life(before: int, after: int) -> None:
         await producer.send_and_wait("orders", b"2", partition=0)
         cluster.transaction_version = after
         cluster.disconnect_all()
-        with contextlib.suppress(TransactionAbortable):  # the brokers decide what a downgrade does to an open transaction
+        with contextlib.suppress(
+            TransactionAbortable
+        ):  # the brokers decide what a downgrade does to an open transaction
             await producer.send("orders", b"2", partition=1)
             await producer.send_offsets_to_transaction({("payments", 0): 2}, GROUP)
             await producer.commit_transaction()
         for number in (3, 4, 5):
             await transfer(producer, number)
-        assert committed(cluster, partition=0) == committed(cluster, partition=1) == [b"%d" % number for number in (1, 2, 3, 4, 5)]
+        assert (
+            committed(cluster, partition=0)
+            == committed(cluster, partition=1)
+            == [b"%d" % number for number in (1, 2, 3, 4, 5)]
+        )
         ends = [request.version for request in cluster.requests("EndTxn")]
         assert (ends[0] > 4, ends[1] > 4, ends[-1] > 4) == (before == 2, before == 2, after == 2)
 

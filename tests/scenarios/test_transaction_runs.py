@@ -17,7 +17,9 @@ from aioproducer.errors import DeliveryError, ProducerFenced, TransactionAbortab
 @jumping
 async def test_a_record_that_failed_for_once(version: int, *, looks: bool) -> None:
     """The function runs again, whether it looked at the record or the commit did. Pauses double, as those of retries do."""
-    async with transactional(version, retries=1, retry_backoff_ms=100, retry_backoff_max_ms=150) as (cluster, producer):
+    async with transactional(
+        version, retries=1, retry_backoff_ms=100, retry_backoff_max_ms=150
+    ) as (cluster, producer):
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=6)
         loop = asyncio.get_running_loop()
         runs: list[float] = []
@@ -111,7 +113,10 @@ async def test_cancellation_aborts_and_ends_it(version: int) -> None:
 @jumping
 async def test_an_abort_that_does_not_end() -> None:
     """No attempt can begin: the error of the last one is raised, and not that its transaction is open."""
-    async with transactional(2, max_block_ms=1000, request_timeout_ms=30_000) as (cluster, producer):
+    async with transactional(2, max_block_ms=1000, request_timeout_ms=30_000) as (
+        cluster,
+        producer,
+    ):
         hang = cluster.hang("EndTxn")
 
         async def write() -> None:

@@ -36,7 +36,10 @@ async def test_a_commit(version: int) -> None:
     """No reader sees a record before the commit; all are visible after it. One transaction covers several partitions and topics."""
     async with transactional(version) as (cluster, producer):
         await producer.begin_transaction()
-        deliveries = [await producer.send("orders", b"%d" % number, partition=number % 2) for number in range(4)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=number % 2)
+            for number in range(4)
+        ]
         deliveries.append(await producer.send("payments", b"5"))
         await asyncio.gather(*deliveries)
         assert committed(cluster) == []
@@ -68,7 +71,10 @@ async def test_an_abort_drops_what_was_not_sent(version: int) -> None:
     """TXN-06: the delivery of an unsent record raises and says that it is certainly not in the log. The abort waits
     for batches in flight.
     """
-    async with transactional(version, max_in_flight_requests_per_connection=1) as (cluster, producer):
+    async with transactional(version, max_in_flight_requests_per_connection=1) as (
+        cluster,
+        producer,
+    ):
         await producer.begin_transaction()
         await producer.send_and_wait("orders", b"0", partition=0)
         hang = cluster.hang("Produce", times=1)
@@ -118,7 +124,9 @@ async def test_offsets_and_records_are_one(version: int) -> None:
             assert cluster.committed("group") == {}
         assert cluster.committed("group") == {("orders", 0): 5, ("orders", 1): 7}
         await producer.begin_transaction()
-        await producer.send_offsets_to_transaction({("orders", 0): 50}, ConsumerGroupMetadata("group"))
+        await producer.send_offsets_to_transaction(
+            {("orders", 0): 50}, ConsumerGroupMetadata("group")
+        )
         await producer.abort_transaction()
         assert cluster.committed("group") == {("orders", 0): 5, ("orders", 1): 7}
         assert ("AddOffsetsToTxn" in asked(cluster)) is (version == 1)
@@ -131,7 +139,8 @@ async def test_offsets_alone_are_a_transaction(version: int) -> None:
     async with transactional(version) as (cluster, producer):
         async with producer.transaction():
             await producer.send_offsets_to_transaction(
-                {aiokafka.TopicPartition("orders", 1): aiokafka.structs.OffsetAndMetadata(3, "")}, "group"
+                {aiokafka.TopicPartition("orders", 1): aiokafka.structs.OffsetAndMetadata(3, "")},
+                "group",
             )
         assert cluster.committed("group") == {("orders", 1): 3}
 
@@ -174,7 +183,9 @@ async def test_every_door_belongs_to_the_transaction(version: int) -> None:
             await turns(3)
             producer.send_nowait("orders", b"nowait", partition=0)
             assert committed(cluster) == []
-        assert sorted(map(str, committed(cluster))) == sorted(map(str, [b"many"] * 500 + [b"nowait"]))
+        assert sorted(map(str, committed(cluster))) == sorted(
+            map(str, [b"many"] * 500 + [b"nowait"])
+        )
 
 
 @VERSIONS
@@ -228,18 +239,35 @@ async def test_offsets_that_are_none(offsets: Any, group: Any, text: str) -> Non
 
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], Callable[[Producer[Any, Any]], Any]]] = [
-    ({"max_request_size": 1000}, RecordTooLarge, lambda producer: producer.send("orders", b"x" * 2000)),
+    (
+        {"max_request_size": 1000},
+        RecordTooLarge,
+        lambda producer: producer.send("orders", b"x" * 2000),
+    ),
     ({"max_block_ms": 100}, TimeoutError, lambda producer: producer.send("nowhere", b"v")),
-    ({"max_block_ms": 100}, TimeoutError, lambda producer: producer.send("orders", b"v", partition=9)),
-    ({"max_request_size": 1000}, RecordTooLarge, lambda producer: producer.send_many("orders", [b"x" * 2000])),
+    (
+        {"max_block_ms": 100},
+        TimeoutError,
+        lambda producer: producer.send("orders", b"v", partition=9),
+    ),
+    (
+        {"max_request_size": 1000},
+        RecordTooLarge,
+        lambda producer: producer.send_many("orders", [b"x" * 2000]),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("options", "kind", "send"), REFUSED, ids=["large", "no topic", "no partition", "many"])
+@pytest.mark.parametrize(
+    ("options", "kind", "send"), REFUSED, ids=["large", "no topic", "no partition", "many"]
+)
 @VERSIONS
 @jumping
 async def test_a_record_that_was_refused_is_missing(
-    version: int, options: dict[str, Any], kind: type[Exception], send: Callable[[Producer[Any, Any]], Any]
+    version: int,
+    options: dict[str, Any],
+    kind: type[Exception],
+    send: Callable[[Producer[Any, Any]], Any],
 ) -> None:
     """TXN-08: a refused record makes the commit fail, even if the caller never looks at its error."""
     async with transactional(version, **options) as (cluster, producer):
@@ -289,7 +317,9 @@ async def test_other_threads() -> None:
     ids=["no bytes", "no partition", "would block"],
 )
 @jumping
-async def test_a_mistake_spoils_nothing(kind: type[Exception], send: Callable[[Producer[Any, Any]], Any]) -> None:
+async def test_a_mistake_spoils_nothing(
+    kind: type[Exception], send: Callable[[Producer[Any, Any]], Any]
+) -> None:
     """As in Java, an error that the caller sees at the call, such as a wrong argument, does not make the transaction fail."""
     async with transactional() as (cluster, producer):
         async with producer.transaction():
@@ -308,7 +338,9 @@ async def test_many_transactions(version: int) -> None:
             await producer.begin_transaction()
             for partition in (0, 1):
                 await producer.send("orders", b"%d" % number, partition=partition)
-            await (producer.abort_transaction() if number % 3 == 0 else producer.commit_transaction())
+            await (
+                producer.abort_transaction() if number % 3 == 0 else producer.commit_transaction()
+            )
         kept = [b"%d" % number for number in range(30) if number % 3]
         assert committed(cluster, partition=0) == committed(cluster, partition=1) == kept
 

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 # Brokers before Kafka 4.0 know a topic by its name alone.
 BY_NAME: dict[str, tuple[int, int] | None] = {"Produce": (3, 9)}
-RELEASES = pytest.mark.parametrize("versions", [{}, BY_NAME], ids=["topics by id", "topics by name"])
+RELEASES = pytest.mark.parametrize(
+    "versions", [{}, BY_NAME], ids=["topics by id", "topics by name"]
+)
 
 
 @asynccontextmanager
-async def two_clusters(versions: Any, brokers: int = 1, **options: Any) -> AsyncIterator[tuple[FakeCluster, FakeCluster]]:
+async def two_clusters(
+    versions: Any, brokers: int = 1, **options: Any
+) -> AsyncIterator[tuple[FakeCluster, FakeCluster]]:
     """Yield two clusters of one network, with brokers of the same numbers and a topic of the same name. The second one does not run yet."""
     async with (
         FakeCluster(brokers=brokers, memory=True, versions=versions, **options) as old,
@@ -50,14 +54,21 @@ async def take_over(old: FakeCluster, new: FakeCluster) -> None:
 
 @RELEASES
 @jumping
-async def test_another_cluster_takes_the_addresses_of_the_known_brokers(versions: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_another_cluster_takes_the_addresses_of_the_known_brokers(
+    versions: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """A cluster that is made anew, with no data. The bootstrap address leads there, so producing goes on there, and a warning says so."""
     async with two_clusters(versions) as (old, new):
         async with Producer(**old.client_options) as producer:
             await producer.send_and_wait("orders", b"old", partition=0)
             await take_over(old, new)
             began = now()
-            await asyncio.gather(*[await producer.send("orders", b"new", partition=partition) for partition in (0, 1)])
+            await asyncio.gather(
+                *[
+                    await producer.send("orders", b"new", partition=partition)
+                    for partition in (0, 1)
+                ]
+            )
             assert now() - began < 5
         assert old.values("orders") == [b"old"]
         assert new.values("orders") == [b"new", b"new"]
@@ -67,7 +78,9 @@ async def test_another_cluster_takes_the_addresses_of_the_known_brokers(versions
 
 @RELEASES
 @jumping
-async def test_without_recovery_no_record_goes_to_another_cluster(versions: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_recovery_no_record_goes_to_another_cluster(
+    versions: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """`metadata_recovery_strategy=none`: the bootstrap addresses are not asked again. Records fail, certainly not written."""
     async with two_clusters(versions) as (old, new):
         options = {"metadata_recovery_strategy": "none", "delivery_timeout_ms": 31_000}
@@ -83,7 +96,9 @@ async def test_without_recovery_no_record_goes_to_another_cluster(versions: Any,
 
 @RELEASES
 @jumping
-async def test_the_address_of_a_broker_is_that_of_another_cluster_by_now(versions: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_address_of_a_broker_is_that_of_another_cluster_by_now(
+    versions: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Addresses of pods are used again. The broker itself is elsewhere, as its cluster tells at the bootstrap address."""
     async with two_clusters(versions) as (old, new):
         one, other = old.brokers[1], new.brokers[1]
@@ -101,7 +116,9 @@ async def test_the_address_of_a_broker_is_that_of_another_cluster_by_now(version
             await one.start()
             network.alias("service", 9092, one.address)
             began = now()
-            await asyncio.gather(*[await producer.send("orders", b"2", partition=partition) for partition in (0, 1)])
+            await asyncio.gather(
+                *[await producer.send("orders", b"2", partition=partition) for partition in (0, 1)]
+            )
             assert now() - began < 5
         assert new.values("orders") == []
         assert old.values("orders", 0) == [b"1", b"2"]
@@ -118,7 +135,10 @@ async def test_batches_of_another_cluster_are_not_taken_for_duplicates(versions:
             await producer.send_and_wait("orders", b"old", partition=0)
             for broker in old.brokers.values():
                 await broker.stop()
-            waiting = [await producer.send("orders", b"waiting", partition=partition) for partition in (0, 1)]
+            waiting = [
+                await producer.send("orders", b"waiting", partition=partition)
+                for partition in (0, 1)
+            ]
             await asyncio.sleep(1)
             await take_over(old, new)
             other: Producer[bytes, bytes]
@@ -130,17 +150,26 @@ async def test_batches_of_another_cluster_are_not_taken_for_duplicates(versions:
             for partition in (0, 1):
                 await producer.send_and_wait("orders", b"later", partition=partition)
         for partition in (0, 1):
-            assert sorted(value or b"" for value in new.values("orders", partition)) == [b"later", b"other 1", b"other 2", b"waiting"]
+            assert sorted(value or b"" for value in new.values("orders", partition)) == [
+                b"later",
+                b"other 1",
+                b"other 2",
+                b"waiting",
+            ]
         assert old.values("orders") == [b"old"]
 
 
 # Kafka 4.0 brought version 2 of transactions, and names topics by id.
-@pytest.mark.parametrize(("versions", "version"), [({}, 1), ({}, 2), (BY_NAME, 1)], ids=["by id", "version 2", "by name"])
+@pytest.mark.parametrize(
+    ("versions", "version"), [({}, 1), ({}, 2), (BY_NAME, 1)], ids=["by id", "version 2", "by name"]
+)
 @jumping
 async def test_a_transaction_does_not_end_in_another_cluster(versions: Any, version: int) -> None:
     """Its first records are in the cluster that is gone. The commit fails, and nothing of it is visible in the other cluster."""
     async with two_clusters(versions, transaction_version=version) as (old, new):
-        async with Producer(**old.client_options, transactional_id="tx", max_block_ms=20_000) as producer:
+        async with Producer(
+            **old.client_options, transactional_id="tx", max_block_ms=20_000
+        ) as producer:
             await producer.begin_transaction()
             await producer.send_and_wait("orders", b"1", partition=0)
             await take_over(old, new)
@@ -154,7 +183,9 @@ async def test_a_transaction_does_not_end_in_another_cluster(versions: Any, vers
 
 @RELEASES
 @jumping
-async def test_a_balancer_that_leads_to_two_clusters(versions: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_balancer_that_leads_to_two_clusters(
+    versions: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """No record that is acknowledged is anywhere else than told: each change of the cluster is a warning. The log is not flooded."""
     async with two_clusters(versions) as (old, new):
         network: Any = old.network
@@ -171,7 +202,11 @@ async def test_a_balancer_that_leads_to_two_clusters(versions: Any, caplog: pyte
             return await dial(chance.choice(["other", first]), port, receiver)
 
         network.dial = at_random
-        options = {"bootstrap_servers": f"{first}:9092", "dialer": network, "delivery_timeout_ms": 31_000}
+        options = {
+            "bootstrap_servers": f"{first}:9092",
+            "dialer": network,
+            "delivery_timeout_ms": 31_000,
+        }
         async with Producer(**options) as producer:
             acknowledged, began = 0, now()
             for number in range(30):

@@ -45,7 +45,9 @@ class Failing:
 
 
 @on_both
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), OSError(), LookupError("no tunnel")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), OSError(), LookupError("no tunnel")], ids=repr
+)
 @pytest.mark.parametrize("part", ["dialer", "resolver"])
 @jumping
 async def test_an_error_of_a_users_dialer_or_resolver_is_one_attempts(
@@ -55,7 +57,9 @@ async def test_an_error_of_a_users_dialer_or_resolver_is_one_attempts(
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         failing = Failing(cluster, part, error)
-        async with producer_on(build)(bootstrap_servers=cluster.bootstrap_servers, dialer=failing, resolver=failing) as producer:
+        async with producer_on(build)(
+            bootstrap_servers=cluster.bootstrap_servers, dialer=failing, resolver=failing
+        ) as producer:
             assert (await producer.send_and_wait("orders", b"v")).offset == 0
     assert f": {str(error) or type(error).__name__} (the address" in caplog.text
 
@@ -114,15 +118,21 @@ class StreamDialer:
 
 
 @pytest.mark.parametrize("acks", ["all", "0"])
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), OSError(), RuntimeError("the handle is closed")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), OSError(), RuntimeError("the handle is closed")], ids=repr
+)
 @jumping
-async def test_a_stream_that_cannot_be_written_is_a_lost_connection(error: BaseException, acks: Any) -> None:
+async def test_a_stream_that_cannot_be_written_is_a_lost_connection(
+    error: BaseException, acks: Any
+) -> None:
     """The producer connects anew and sends the batch again. It failed for good, or the batches hung until `delivery_timeout_ms`."""
     errors: list[BaseException] = []
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         dialer = StreamDialer(cluster, {"writelines": errors})
-        async with Producer(bootstrap_servers=cluster.bootstrap_servers, dialer=dialer, acks=acks) as producer:
+        async with Producer(
+            bootstrap_servers=cluster.bootstrap_servers, dialer=dialer, acks=acks
+        ) as producer:
             await producer.send_and_wait("orders", b"1")
             began = now()
             errors.append(error)
@@ -134,7 +144,9 @@ async def test_a_stream_that_cannot_be_written_is_a_lost_connection(error: BaseE
 
 
 @on_both
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), RuntimeError("the handle is closed")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), RuntimeError("the handle is closed")], ids=repr
+)
 @jumping
 async def test_a_stream_whose_is_closing_raises_is_a_failed_attempt(
     build: Any, error: BaseException, caplog: pytest.LogCaptureFixture
@@ -145,9 +157,14 @@ async def test_a_stream_whose_is_closing_raises_is_a_failed_attempt(
         cluster.create_topic("orders")
         dialer = StreamDialer(cluster, {"is_closing": errors})
         errors.append(error)
-        async with producer_on(build)(bootstrap_servers=cluster.bootstrap_servers, dialer=dialer) as producer:
+        async with producer_on(build)(
+            bootstrap_servers=cluster.bootstrap_servers, dialer=dialer
+        ) as producer:
             assert errors == []
-            assert f"`is_closing` of the connection's stream raised {type(error).__name__}" in caplog.text
+            assert (
+                f"`is_closing` of the connection's stream raised {type(error).__name__}"
+                in caplog.text
+            )
             dialled = dialer.dialled
             await producer.send_and_wait("orders", b"1")
             errors.append(error)
@@ -162,8 +179,13 @@ async def test_a_stream_whose_is_closing_always_raises_ends_the_start_with_words
     async with FakeCluster(memory=True) as cluster:
         errors: list[BaseException] = [RuntimeError("the handle is closed") for _ in range(10_000)]
         dialer = StreamDialer(cluster, {"is_closing": errors})
-        producer = Producer(bootstrap_servers=cluster.bootstrap_servers, dialer=dialer, max_block_ms=5_000)
-        with pytest.raises(BootstrapFailed, match="`is_closing` of the connection's stream raised RuntimeError: the handle is closed"):
+        producer = Producer(
+            bootstrap_servers=cluster.bootstrap_servers, dialer=dialer, max_block_ms=5_000
+        )
+        with pytest.raises(
+            BootstrapFailed,
+            match="`is_closing` of the connection's stream raised RuntimeError: the handle is closed",
+        ):
             await producer.start()
         await producer.stop()
 
@@ -178,7 +200,9 @@ async def test_a_stream_that_cannot_be_closed_is_let_go(build: Any, method: str)
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         dialer = StreamDialer(cluster, errors)
-        async with producer_on(build)(bootstrap_servers=cluster.bootstrap_servers, dialer=dialer) as producer:
+        async with producer_on(build)(
+            bootstrap_servers=cluster.bootstrap_servers, dialer=dialer
+        ) as producer:
             await producer.send_and_wait("orders", b"1")
             errors["writelines"] = [error]
             errors[method] = [error, error, error]

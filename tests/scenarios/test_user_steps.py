@@ -27,7 +27,10 @@ def eager_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
 if sys.version_info >= (3, 12):
     LOOPS["eager"] = eager_loop
 
@@ -68,14 +71,20 @@ class StreamDialer:
         return writer.transport
 
 
-def test_bytes_may_come_from_a_task(build: Any, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_bytes_may_come_from_a_task(
+    build: Any, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
     """Tasks that await records, callbacks, and sends that wait for memory all continue. A time-out ends a wait."""
 
     async def main() -> None:
         async with FakeCluster() as cluster:
             cluster.create_topic("orders")
             dialer = StreamDialer()
-            options = {"bootstrap_servers": cluster.bootstrap_servers, "buffer_memory": 40_000, "batch_size": 16_384}
+            options = {
+                "bootstrap_servers": cluster.bootstrap_servers,
+                "buffer_memory": 40_000,
+                "batch_size": 16_384,
+            }
             async with producer_on(build)(dialer=dialer, **options) as producer:
                 assert await producer.partitions_for("orders") == {0}
                 metadata = await asyncio.wait_for(producer.send_and_wait("orders", b"0"), 5)
@@ -85,7 +94,9 @@ def test_bytes_may_come_from_a_task(build: Any, new_loop: Callable[[], asyncio.A
                 delivery.add_done_callback(lambda ended: called.append(ended.result().offset))
                 assert (await delivery).offset == 1
                 assert called == [1]
-                found = await asyncio.gather(*(producer.send_and_wait("orders", bytes(9_000)) for _ in range(40)))
+                found = await asyncio.gather(
+                    *(producer.send_and_wait("orders", bytes(9_000)) for _ in range(40))
+                )
                 assert sorted(one.offset for one in found) == list(range(2, 42))
                 cluster.brokers[1].pause()
                 with pytest.raises(TimeoutError):
@@ -97,7 +108,9 @@ def test_bytes_may_come_from_a_task(build: Any, new_loop: Callable[[], asyncio.A
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_a_woken_task_may_end_the_loop(build: Any, new_loop: Callable[[], asyncio.AbstractEventLoop], error: type[BaseException]) -> None:
+def test_a_woken_task_may_end_the_loop(
+    build: Any, new_loop: Callable[[], asyncio.AbstractEventLoop], error: type[BaseException]
+) -> None:
     """A woken task may end the loop, as any task. The producer works on, and the other tasks wake when the loop runs again."""
 
     async def begin() -> tuple[FakeCluster, Any]:
@@ -114,7 +127,9 @@ def test_a_woken_task_may_end_the_loop(build: Any, new_loop: Callable[[], asynci
             raise error
         return int(metadata.offset)
 
-    async def end(cluster: FakeCluster, producer: Any, others: list[asyncio.Task[int]]) -> list[int]:
+    async def end(
+        cluster: FakeCluster, producer: Any, others: list[asyncio.Task[int]]
+    ) -> list[int]:
         found = await asyncio.wait_for(asyncio.gather(*others), SECONDS)
         assert (await producer.send_and_wait("orders", b"last")).offset == 4
         await producer.stop()
@@ -173,15 +188,24 @@ asyncio.run(asyncio.wait_for(main(), float(sys.argv[1])))
 IS_HIDDEN = sys.version_info >= (3, 14)
 
 
-@pytest.mark.xfail(IS_HIDDEN, reason="nest_asyncio 1.6 hides the running task from Python 3.14: no TaskGroup works")
+@pytest.mark.xfail(
+    IS_HIDDEN, reason="nest_asyncio 1.6 hides the running task from Python 3.14: no TaskGroup works"
+)
 @pytest.mark.parametrize("pure", ["1", "0"], ids=["plain", "chosen"])
 def test_a_loop_may_run_within_itself(pure: str) -> None:
     """`nest_asyncio`, used by Jupyter and Databricks, patches asyncio. The test runs it in a process of its own."""
-    environment = {**os.environ, "AIOPRODUCER_PURE": pure} | ({"AIOPRODUCER_REQUIRE_EXT": "0"} if pure == "1" else {})
+    environment = {**os.environ, "AIOPRODUCER_PURE": pure} | (
+        {"AIOPRODUCER_REQUIRE_EXT": "0"} if pure == "1" else {}
+    )
     # where it waits in vain, not for a minute
     seconds = "5" if IS_HIDDEN else "60"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", NESTED, seconds], env=environment, capture_output=True, text=True, timeout=90, check=False
+        [sys.executable, "-W", "ignore", "-c", NESTED, seconds],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
     assert done.stdout.startswith("survived"), done.stderr[-3_000:]
 
@@ -195,13 +219,17 @@ def test_a_callback_in_the_context_of_the_loop_is_an_error_of_its_own(
     called: list[str] = []
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(str(context["exception"])))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, context: told.append(str(context["exception"]))
+        )
         async with FakeCluster() as cluster:
             cluster.create_topic("orders")
             async with producer_on(build)(**cluster.client_options) as producer:
                 for value in (b"1", b"2"):
                     delivery = await producer.send("orders", value)
-                    delivery.add_done_callback(lambda delivery: called.append(delivery.result().topic), context=outer)
+                    delivery.add_done_callback(
+                        lambda delivery: called.append(delivery.result().topic), context=outer
+                    )
                     await delivery
                 delivery = await producer.send("orders", b"3")
                 ended = asyncio.Event()

@@ -22,7 +22,9 @@ async def fill(cluster: FakeCluster, producer: Producer[bytes, bytes], *, partit
 
 
 @jumping
-async def test_a_batch_that_is_too_old_for_more_records_gives_memory_to_the_sends_that_wait() -> None:
+async def test_a_batch_that_is_too_old_for_more_records_gives_memory_to_the_sends_that_wait() -> (
+    None
+):
     """It closes, and gives back the bytes that it does not need. Its broker need not be there."""
     async with running(buffer_memory=40_000, batch_max_size=16_384) as (cluster, producer):
         await fill(cluster, producer, partitions=2)
@@ -36,13 +38,17 @@ async def test_a_batch_that_is_too_old_for_more_records_gives_memory_to_the_send
 
 
 @jumping
-async def test_batches_that_fail_for_a_refused_producer_id_give_memory_to_the_sends_that_wait() -> None:
+async def test_batches_that_fail_for_a_refused_producer_id_give_memory_to_the_sends_that_wait() -> (
+    None
+):
     """They were never sent, so no answer comes."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cluster.delay("InitProducerId", 3, times=1)
         cluster.fail("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", times=10)
-        async with Producer(**cluster.client_options, buffer_memory=40_000).running(wait=False) as producer:
+        async with Producer(**cluster.client_options, buffer_memory=40_000).running(
+            wait=False
+        ) as producer:
             await producer.partitions_for("orders")
             deliveries = [await producer.send("orders", b"." * 12_000) for _ in range(3)]
             sending = asyncio.create_task(producer.send("orders", b"." * 12_000))
@@ -68,7 +74,9 @@ class MutedByHand:
     def on_send(self, _context: object) -> bool:
         return True
 
-    def on_complete(self, _context: object, _partition: TopicPartition, _error: Exception | None) -> bool:
+    def on_complete(
+        self, _context: object, _partition: TopicPartition, _error: Exception | None
+    ) -> bool:
         return False
 
     def close(self) -> None:
@@ -81,7 +89,11 @@ async def test_a_partition_that_is_muted_gives_memory_to_the_sends_that_wait() -
     breaker = MutedByHand()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=3)
-        options = {"buffer_memory": 40_000, "batch_max_size": 16_384, "circuit_breaker_class": breaker}
+        options = {
+            "buffer_memory": 40_000,
+            "batch_max_size": 16_384,
+            "circuit_breaker_class": breaker,
+        }
         async with running(cluster, **options) as (_, producer):
             await fill(cluster, producer, partitions=3)
             sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=2))
@@ -97,7 +109,12 @@ async def test_a_partition_that_is_muted_gives_memory_to_the_sends_that_wait() -
 @jumping
 async def test_on_failed_gives_its_memory_to_the_sends_that_wait_for_a_full_partition() -> None:
     """The bytes of a failed batch are free once `on_failed` has had its records. No batch of the full partition has to end before that."""
-    options = {"buffer_memory": 40_000, "delivery_timeout_ms": 10_000, "request_timeout_ms": 2_000, "circuit_breaker_class": MutedByHand()}
+    options = {
+        "buffer_memory": 40_000,
+        "delivery_timeout_ms": 10_000,
+        "request_timeout_ms": 2_000,
+        "circuit_breaker_class": MutedByHand(),
+    }
     async with running(**options, on_failed=lambda _error, _records: None) as (cluster, producer):
         for partition in range(2):
             await producer.send_and_wait("orders", b"first", partition=partition)

@@ -40,7 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _one(asked: argparse.Namespace) -> int:
     report = simulate(asked.seed, profile=asked.profile, faults=asked.faults)
-    _write(*report.plan, *report.trace, f"faults: {report.fired}", f"at work: {report.worked}", f"digest: {report.digest}")
+    _write(
+        *report.plan,
+        *report.trace,
+        f"faults: {report.fired}",
+        f"at work: {report.worked}",
+        f"digest: {report.digest}",
+    )
     _write(*(f"WRONG: {violation}" for violation in report.violations))
     _write(f"{len(report.violations)} violations. {report.command}")
     return 1 if report.violations else 0
@@ -48,15 +54,31 @@ def _one(asked: argparse.Namespace) -> int:
 
 def _many(asked: argparse.Namespace) -> int:
     began = time.monotonic()
-    tally = run_seeds(asked.seeds, profile=asked.profile, faults=asked.faults, jobs=asked.jobs, on_progress=_show, most=asked.most)
+    tally = run_seeds(
+        asked.seeds,
+        profile=asked.profile,
+        faults=asked.faults,
+        jobs=asked.jobs,
+        on_progress=_show,
+        most=asked.most,
+    )
     seconds = time.monotonic() - began
     for failing in tally.failing[:_SEEDS_SHOWN]:
-        _write(f"seed {failing.seed}: {failing.command}", *(f"    {violation}" for violation in failing.violations[:_SHOWN]))
+        _write(
+            f"seed {failing.seed}: {failing.command}",
+            *(f"    {violation}" for violation in failing.violations[:_SHOWN]),
+        )
     _write(*_table(tally), "")
     _write(
         f"{tally.seeds:,} seeds, {len(tally.failing)} with violations; {tally.records:,} records, {tally.acknowledged:,} acknowledged, "
         f"{tally.failed:,} failed; {tally.simulated / 3600:,.1f} hours simulated",
-        *([f"transactions: {', '.join(f'{count:,} {fate}' for fate, count in sorted(tally.fates.items()))}"] if tally.fates else []),
+        *(
+            [
+                f"transactions: {', '.join(f'{count:,} {fate}' for fate, count in sorted(tally.fates.items()))}"
+            ]
+            if tally.fates
+            else []
+        ),
         f"{tally.seeds / seconds:,.0f} seeds/s, {tally.seeds / tally.cpu:,.0f} a second of processor time",
     )
     return 1 if tally.failing else 0
@@ -66,7 +88,10 @@ def _table(tally: Tally) -> list[str]:
     """Return a table of the shares of runs: by class of fault that happened, and by system of the producer that acted."""
     profiles = [profile for profile in PROFILES if tally.runs[profile]]
     lines: list[str] = []
-    for title, rows in (("runs in which it happened", tally.shares()), ("runs in which it was at work", tally.shares_at_work())):
+    for title, rows in (
+        ("runs in which it happened", tally.shares()),
+        ("runs in which it was at work", tally.shares_at_work()),
+    ):
         lines += ["", f"{title:28}" + "".join(f"{profile:>15}" for profile in profiles)]
         for kind, shares in rows:
             cells = (f"{shares[profile]:.1%}" if profile in shares else "-" for profile in profiles)
@@ -80,14 +105,33 @@ def _show(tally: Tally) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=(__doc__ or "").split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description=(__doc__ or "").split("\n", 1)[0]
+    )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--seeds", type=_range, default=range(1, 1001), metavar="A-B", help="these (default: 1-1000)")
+    which.add_argument(
+        "--seeds",
+        type=_range,
+        default=range(1, 1001),
+        metavar="A-B",
+        help="these (default: 1-1000)",
+    )
     which.add_argument("--seed", type=int, metavar="N", help="this one, with its history")
-    parser.add_argument("--profile", choices=PROFILES, help="the kind of producer (default: drawn for each seed)")
-    parser.add_argument("--faults", type=lambda text: text.split(","), metavar="A,B", help=f"only these: {', '.join(ALL_FAULTS)}")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: %(default)s)")
-    parser.add_argument("--most", type=int, metavar="N", help="end after so many seeds with violations")
+    parser.add_argument(
+        "--profile", choices=PROFILES, help="the kind of producer (default: drawn for each seed)"
+    )
+    parser.add_argument(
+        "--faults",
+        type=lambda text: text.split(","),
+        metavar="A,B",
+        help=f"only these: {', '.join(ALL_FAULTS)}",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="processes (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--most", type=int, metavar="N", help="end after so many seeds with violations"
+    )
     return parser
 
 

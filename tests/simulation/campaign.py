@@ -63,7 +63,9 @@ class Tally:
         self.simulated += report.seconds
         self.fates.update(report.fates)
         self.runs[report.profile] += 1
-        self.runs_with.update((report.profile, kind) for kind, times in report.fired.items() if times)
+        self.runs_with.update(
+            (report.profile, kind) for kind, times in report.fired.items() if times
+        )
         self.runs_at_work.update((report.profile, system) for system in report.worked)
         if report.violations:
             self.failing.append(Failing(report.seed, report.command, tuple(report.violations)))
@@ -75,20 +77,31 @@ class Tally:
 
     def shares(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield each class of fault with the share of runs in which it happened, for each profile that may have it."""
-        for kind in sorted({kind for _, kind in self.runs_with} | {kind for profile in self.runs for kind in kinds_of(profile)}):
+        for kind in sorted(
+            {kind for _, kind in self.runs_with}
+            | {kind for profile in self.runs for kind in kinds_of(profile)}
+        ):
             yield (
                 kind,
                 {
                     profile: self.runs_with[profile, kind] / self.runs[profile]
                     for profile in PROFILES
-                    if self.runs[profile] and (kind in kinds_of(profile) or self.runs_with[profile, kind])
+                    if self.runs[profile]
+                    and (kind in kinds_of(profile) or self.runs_with[profile, kind])
                 },
             )
 
     def shares_at_work(self) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield each of the producer's own systems with the share of runs in which it acted, by profile."""
         for system in SYSTEMS:
-            yield system, {profile: self.runs_at_work[profile, system] / self.runs[profile] for profile in PROFILES if self.runs[profile]}
+            yield (
+                system,
+                {
+                    profile: self.runs_at_work[profile, system] / self.runs[profile]
+                    for profile in PROFILES
+                    if self.runs[profile]
+                },
+            )
 
 
 def run_seeds(
@@ -112,7 +125,11 @@ def run_seeds(
     """
     tally = Tally()
     chunks = (seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK))
-    parts = (_run(chunk, profile, faults) for chunk in chunks) if jobs == 1 else _elsewhere(chunks, profile, faults, jobs)
+    parts = (
+        (_run(chunk, profile, faults) for chunk in chunks)
+        if jobs == 1
+        else _elsewhere(chunks, profile, faults, jobs)
+    )
     for part in parts:
         tally.add(part)
         on_progress(tally)
@@ -122,7 +139,9 @@ def run_seeds(
     return tally
 
 
-def _elsewhere(chunks: Iterator[range], profile: str | None, faults: Collection[str] | None, jobs: int) -> Iterator[Tally]:
+def _elsewhere(
+    chunks: Iterator[range], profile: str | None, faults: Collection[str] | None, jobs: int
+) -> Iterator[Tally]:
     """Run the seeds in spawned processes. Spawned, not forked, so that they share no state."""
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         pending = {pool.submit(_run, chunk, profile, faults) for chunk in islice(chunks, 2 * jobs)}
@@ -130,7 +149,9 @@ def _elsewhere(chunks: Iterator[range], profile: str | None, faults: Collection[
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
-                    pending |= {pool.submit(_run, chunk, profile, faults) for chunk in islice(chunks, 1)}
+                    pending |= {
+                        pool.submit(_run, chunk, profile, faults) for chunk in islice(chunks, 1)
+                    }
                     yield future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -77,7 +77,12 @@ def read_log(batches: Iterable[RecordBatch]) -> list[Logged]:
     return logged
 
 
-def check(history: History, logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise, committed: int | None = None) -> list[str]:
+def check(
+    history: History,
+    logs: Mapping[tuple[str, int], Sequence[Logged]],
+    promise: Promise,
+    committed: int | None = None,
+) -> list[str]:
     """Return the violations, one sentence each; empty: none. `committed`: the offset of the transactions' group."""
     return [
         *history.overdue,
@@ -107,9 +112,13 @@ def _ends(sent: Iterable[Sent], promise: Promise) -> Iterator[str]:
             yield f"too late: {each} ended {each.ends[0].at - each.queued_at:.3f} s after it was queued, beyond {promise.lifetime:.3f} s"
 
 
-def _lost(sent: Iterable[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise) -> Iterator[str]:
+def _lost(
+    sent: Iterable[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise
+) -> Iterator[str]:
     places = {key: {logged.offset: logged.number for logged in log} for key, log in logs.items()}
-    present: dict[tuple[str, int], set[int | None]] = {key: {logged.number for logged in log} for key, log in logs.items()}
+    present: dict[tuple[str, int], set[int | None]] = {
+        key: {logged.number for logged in log} for key, log in logs.items()
+    }
     for each in sent:
         if not each.is_acknowledged:
             continue
@@ -120,7 +129,12 @@ def _lost(sent: Iterable[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]]
             yield from _missing(each, where, places.get(where, {}), present.get(where, set()))
 
 
-def _missing(each: Sent, where: tuple[str, int], places: Mapping[int, int | None], present: Container[int | None]) -> Iterator[str]:
+def _missing(
+    each: Sent,
+    where: tuple[str, int],
+    places: Mapping[int, int | None],
+    present: Container[int | None],
+) -> Iterator[str]:
     """Yield a violation if an acknowledged record is not at its offset; `places` are the partition's records by offset."""
     offset = each.ends[0].offset
     there = places.get(offset)
@@ -130,7 +144,9 @@ def _missing(each: Sent, where: tuple[str, int], places: Mapping[int, int | None
         yield f"misplaced: {each} was acknowledged at offset {offset} of {_PARTITION.format(where)}, where record {there} is"
 
 
-def _written(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise) -> Iterator[str]:
+def _written(
+    sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise
+) -> Iterator[str]:
     times: Counter[int] = Counter()
     for where, log in logs.items():
         for logged in log:
@@ -156,7 +172,9 @@ def _unwanted(each: Sent, where: tuple[str, int], offset: int, promise: Promise)
         yield f"written though certainly not: {each} failed with persisted=no, and is at {offset} of {_PARTITION.format(where)}"
 
 
-def _order(sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise) -> Iterator[str]:
+def _order(
+    sent: Sequence[Sent], logs: Mapping[tuple[str, int], Sequence[Logged]], promise: Promise
+) -> Iterator[str]:
     if not promise.is_ordered and not promise.is_ordered_when_acknowledged:
         return
     for where, log in logs.items():
@@ -184,9 +202,16 @@ def _first_places(sent: Sequence[Sent], log: Iterable[Logged]) -> Iterator[tuple
 
 def _offsets(transactions: Sequence[Transaction], committed: int | None) -> Iterator[str]:
     """Check the group's offset: it is that of the last committed transaction, or of a later one of unknown fate."""
-    expected = max((each.number for each in transactions if each.fate is Fate.COMMITTED and each.has_offset), default=None)
+    expected = max(
+        (each.number for each in transactions if each.fate is Fate.COMMITTED and each.has_offset),
+        default=None,
+    )
     after = -1 if expected is None else expected
-    may_be = {each.number for each in transactions if each.offset is not None and each.fate in {Fate.COMMITTED, Fate.UNKNOWN}}
+    may_be = {
+        each.number
+        for each in transactions
+        if each.offset is not None and each.fate in {Fate.COMMITTED, Fate.UNKNOWN}
+    }
     if committed != expected and (committed not in may_be or committed < after):
         yield f"offsets: the group has {committed}, and the last transaction that committed one has {expected}"
 
@@ -198,7 +223,9 @@ def _undecided(logs: Mapping[tuple[str, int], Sequence[Logged]]) -> Iterator[str
             yield f"undecided: offsets {left} of {_PARTITION.format(where)} belong to a transaction that never ended"
 
 
-def _transactions(transactions: Iterable[Transaction], logs: Mapping[tuple[str, int], Sequence[Logged]]) -> Iterator[str]:
+def _transactions(
+    transactions: Iterable[Transaction], logs: Mapping[tuple[str, int], Sequence[Logged]]
+) -> Iterator[str]:
     visible = {logged.number for log in logs.values() for logged in log if logged.is_visible}
     for transaction in transactions:
         yield from _torn(transaction, visible)
@@ -209,7 +236,9 @@ def _torn(transaction: Transaction, visible: Container[int | None]) -> Iterator[
     seen = [each for each in transaction.records if each.number in visible]
     if transaction.fate is Fate.ABORTED and seen:
         yield f"aborted yet visible: {seen[0]} of transaction {transaction.number}"
-    queued = [each for each in transaction.records if each.queued_at is not None and not each.is_doubtful]
+    queued = [
+        each for each in transaction.records if each.queued_at is not None and not each.is_doubtful
+    ]
     missing = [each for each in queued if each.number not in visible]
     if not missing:
         return
@@ -219,7 +248,11 @@ def _torn(transaction: Transaction, visible: Container[int | None]) -> Iterator[
         yield f"torn: of transaction {transaction.number}, {seen[0]} is visible and {missing[0]} is not"
 
 
-def _handed_out(sent: Sequence[Sent], handed_out: Iterable[HandedOut], logs: Mapping[tuple[str, int], Sequence[Logged]]) -> Iterator[str]:
+def _handed_out(
+    sent: Sequence[Sent],
+    handed_out: Iterable[HandedOut],
+    logs: Mapping[tuple[str, int], Sequence[Logged]],
+) -> Iterator[str]:
     """Check each record that `on_failed` got: it failed, it has its own bytes, and its `persisted` is true."""
     written = {logged.number for log in logs.values() for logged in log}
     for handed in handed_out:
@@ -251,7 +284,11 @@ def _wrongly(each: Sent, record: FailedRecord) -> Iterator[str]:
         yield f"handed out: {each}, which was acknowledged"
     elif each.refused and not each.is_doubtful:
         yield f"handed out: {each}, which was not queued ({each.refused})"
-    elif each.ends and not each.is_doubtful and (each.ends[0].partition, each.ends[0].persisted) != (record.partition, record.persisted):
+    elif (
+        each.ends
+        and not each.is_doubtful
+        and (each.ends[0].partition, each.ends[0].persisted) != (record.partition, record.persisted)
+    ):
         yield f"handed out: {each} as {record}, and its delivery ended with {each.ends[0]}"
 
 

@@ -60,11 +60,16 @@ class Client:
 
     # --- records
 
-    async def send(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
+    async def send(
+        self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None
+    ) -> Any:
         """Call `Producer.send` with a value of `size` + 6 bytes. Returns the delivery; errors and cancellation as `Producer.send`."""
         sent = self._called(topic, partition, size, key)
         try:
-            delivery = await self._bounded("send", self.producer.send(topic, value_of(sent.number, size), key, partition=partition))
+            delivery = await self._bounded(
+                "send",
+                self.producer.send(topic, value_of(sent.number, size), key, partition=partition),
+            )
         # whatever ends the call, a cancellation too, is in the history
         except BaseException as error:
             self._refused(sent, error)
@@ -72,18 +77,24 @@ class Client:
         self._queued(sent, delivery)
         return delivery
 
-    def send_nowait(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
+    def send_nowait(
+        self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None
+    ) -> Any:
         """Call `Producer.send_nowait` with a value of `size` + 6 bytes. Returns the delivery."""
         sent = self._called(topic, partition, size, key)
         try:
-            delivery = self.producer.send_nowait(topic, value_of(sent.number, size), key, partition=partition)
+            delivery = self.producer.send_nowait(
+                topic, value_of(sent.number, size), key, partition=partition
+            )
         except KafkaError as error:
             self._refused(sent, error)
             raise
         self._queued(sent, delivery)
         return delivery
 
-    async def send_many(self, topic: str, count: int, *, size: int = 0, partition: int | None = None) -> Any:
+    async def send_many(
+        self, topic: str, count: int, *, size: int = 0, partition: int | None = None
+    ) -> Any:
         """Call `Producer.send_many` with `count` records. Returns the deliveries."""
         many = [self._called(topic, partition, size) for _ in range(count)]
         records = [Record(value_of(sent.number, size), partition=partition) for sent in many]
@@ -102,7 +113,9 @@ class Client:
                 sent.last = self.history.calls
         return deliveries
 
-    async def send_and_wait(self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None) -> Any:
+    async def send_and_wait(
+        self, topic: str, *, size: int = 0, key: bytes | None = None, partition: int | None = None
+    ) -> Any:
         """Call `send`, and wait for the acknowledgement."""
         return await (await self.send(topic, size=size, key=key, partition=partition))
 
@@ -142,7 +155,9 @@ class Client:
         """Call `Producer.send_offsets_to_transaction` with the transaction's number as the offset."""
         assert self.transaction is not None
         self.transaction.offset = self.transaction.number
-        await self.producer.send_offsets_to_transaction({(topic, 0): self.transaction.number}, group)
+        await self.producer.send_offsets_to_transaction(
+            {(topic, 0): self.transaction.number}, group
+        )
         self.transaction.has_offset = True
 
     def opened(self) -> Transaction:
@@ -182,10 +197,22 @@ class Client:
 
     # --- recording
 
-    def _called(self, topic: str, partition: int | None, size: int, key: bytes | None = None) -> Sent:
+    def _called(
+        self, topic: str, partition: int | None, size: int, key: bytes | None = None
+    ) -> Sent:
         history = self.history
         call = history.next_call()
-        sent = Sent(len(history.sent), topic, partition, call, call, self._loop.time(), transaction=self.transaction, size=size, key=key)
+        sent = Sent(
+            len(history.sent),
+            topic,
+            partition,
+            call,
+            call,
+            self._loop.time(),
+            transaction=self.transaction,
+            size=size,
+            key=key,
+        )
         history.sent.append(sent)
         if self.transaction is not None:
             self.transaction.records.append(sent)
@@ -203,7 +230,11 @@ class Client:
     def _ended(self, sent: Sent, delivery: Any) -> None:
         end = self._end_of(sent, delivery)
         sent.ends.append(end)
-        told = f"ok, {sent.topic}-{end.partition} at {end.offset}" if not end.error else f"{end.error} (persisted={end.persisted})"
+        told = (
+            f"ok, {sent.topic}-{end.partition} at {end.offset}"
+            if not end.error
+            else f"{end.error} (persisted={end.persisted})"
+        )
         self.history.tell("delivery", f"{sent}: {told}")
 
     def _end_of(self, sent: Sent, delivery: Any) -> End:
@@ -217,7 +248,14 @@ class Client:
             return End(now, metadata.partition, metadata.offset)
         persisted = error.persisted if isinstance(error, DeliveryError) else Persisted.MAYBE
         is_dropped = isinstance(error.__cause__, TransactionError)
-        return End(now, getattr(error, "partition", -1), -1, f"{type(error).__name__}: {error}", persisted, is_dropped)
+        return End(
+            now,
+            getattr(error, "partition", -1),
+            -1,
+            f"{type(error).__name__}: {error}",
+            persisted,
+            is_dropped,
+        )
 
     async def _bounded(self, what: str, call: Awaitable[Any]) -> Any:
         began = self._loop.time() - self._jumped()
@@ -226,4 +264,6 @@ class Client:
         finally:
             took = self._loop.time() - self._jumped() - began
             if took > self.limits[what]:
-                self.history.overdue.append(f"{what} took {took:.3f} s, and may take {self.limits[what]:.3f} s")
+                self.history.overdue.append(
+                    f"{what} took {took:.3f} s, and may take {self.limits[what]:.3f} s"
+                )

@@ -39,7 +39,9 @@ class _Kind(NamedTuple):
     do: Do
     profiles: frozenset[str] = _EVERY
 
-    def draw(self, rng: random.Random, name: str, at: float, topics: Mapping[str, int], brokers: int) -> Fault:
+    def draw(
+        self, rng: random.Random, name: str, at: float, topics: Mapping[str, int], brokers: int
+    ) -> Fault:
         """Draw one fault of this kind."""
         return Fault(at, name, self.args(rng, topics, brokers))
 
@@ -67,7 +69,11 @@ def _of_broker(rng: random.Random, _topics: Mapping[str, int], brokers: int) -> 
 def _errors(api: str, names: Sequence[str | int], *, about_partitions: bool = True) -> Draw:
     def draw(rng: random.Random, topics: Mapping[str, int], _brokers: int) -> tuple[Any, ...]:
         topic, partition = _partition(rng, topics)
-        scope = rng.choice(((None, None), (topic, None), (topic, partition))) if about_partitions else (None, None)
+        scope = (
+            rng.choice(((None, None), (topic, None), (topic, partition)))
+            if about_partitions
+            else (None, None)
+        )
         return api, rng.choice(names), rng.choice((1, 1, 2, 5)), *scope
 
     return draw
@@ -138,16 +144,24 @@ def _clock(world: World, seconds: float, calendar: float) -> None:
     world.jump(seconds, calendar)
 
 
-def _error(world: World, api: str, error: str | int, times: int, topic: str | None, partition: int | None) -> None:
+def _error(
+    world: World, api: str, error: str | int, times: int, topic: str | None, partition: int | None
+) -> None:
     kind = _CLASS_OF_API.get(api, "errors_transaction")
-    world.script(kind, lambda cluster: cluster.fail(api, error, times=times, topic=topic, partition=partition))
+    world.script(
+        kind,
+        lambda cluster: cluster.fail(api, error, times=times, topic=topic, partition=partition),
+    )
 
 
 def _record_errors(world: World, topic: str, partition: int, index: int) -> None:
     """Script an answer that names the refused records (KIP-467)."""
     wrong = {index: "this one"}
     world.script(
-        "record_errors", lambda cluster: cluster.fail("Produce", "INVALID_RECORD", topic=topic, partition=partition, record_errors=wrong)
+        "record_errors",
+        lambda cluster: cluster.fail(
+            "Produce", "INVALID_RECORD", topic=topic, partition=partition, record_errors=wrong
+        ),
     )
 
 
@@ -166,7 +180,9 @@ def _script_lost(world: World, kind: str, api: str, how: str, times: int) -> Non
 
 
 def _late(world: World, api: str, seconds: float, times: int) -> None:
-    world.script("late_reply", lambda cluster: cluster.delay(api, seconds, times=times, when="after"))
+    world.script(
+        "late_reply", lambda cluster: cluster.delay(api, seconds, times=times, when="after")
+    )
 
 
 def _throttle(world: World, api: str, seconds: float, times: int) -> None:
@@ -230,7 +246,10 @@ async def _revoke(world: World, seconds: float) -> None:
 
 def _refuse(world: World, times: int) -> None:
     """Refuse authentications and re-authentications."""
-    world.script("refused_login", lambda cluster: cluster.fail("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED", times=times))
+    world.script(
+        "refused_login",
+        lambda cluster: cluster.fail("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED", times=times),
+    )
 
 
 async def _no_token(world: World, how: str, seconds: float) -> None:
@@ -250,42 +269,81 @@ def _coordinator(world: World, to: int) -> None:
     world.move_coordinator(to)
 
 
-_CLASS_OF_API: Final = {"Produce": "errors_produce", "Metadata": "errors_metadata", "InitProducerId": "errors_init"}
-_LOST_OF_API: Final = {"Produce": "lost_reply", "Metadata": "lost_reply", "InitProducerId": "lost_reply_init"}
+_CLASS_OF_API: Final = {
+    "Produce": "errors_produce",
+    "Metadata": "errors_metadata",
+    "InitProducerId": "errors_init",
+}
+_LOST_OF_API: Final = {
+    "Produce": "lost_reply",
+    "Metadata": "lost_reply",
+    "InitProducerId": "lost_reply_init",
+}
 _PRODUCE_ERRORS: Final = (
     "NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS",
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "KAFKA_STORAGE_ERROR", "CORRUPT_MESSAGE", "THROTTLING_QUOTA_EXCEEDED", "UNKNOWN_LEADER_EPOCH",
     "MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "TOPIC_AUTHORIZATION_FAILED", "INVALID_TIMESTAMP", "POLICY_VIOLATION", 999,
 )  # fmt: skip
-_METADATA_ERRORS: Final = ("LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PARTITION", "TOPIC_AUTHORIZATION_FAILED")
-_COORDINATOR_ERRORS: Final = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "CONCURRENT_TRANSACTIONS")
+_METADATA_ERRORS: Final = (
+    "LEADER_NOT_AVAILABLE",
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "TOPIC_AUTHORIZATION_FAILED",
+)
+_COORDINATOR_ERRORS: Final = (
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+    "CONCURRENT_TRANSACTIONS",
+)
 _SHORT: Final = (0.01, 0.1, 0.6)
 
 FAULTS: Final[Mapping[str, _Kind]] = {
     "leader": _Kind(_of_partition, _leader),
-    "coordinator": _Kind(lambda rng, _topics, brokers: (_broker(rng, brokers),), _coordinator, _TRANSACTIONAL),
+    "coordinator": _Kind(
+        lambda rng, _topics, brokers: (_broker(rng, brokers),), _coordinator, _TRANSACTIONAL
+    ),
     "fence": _Kind(lambda _rng, _topics, _brokers: (), _fence, _TRANSACTIONAL),
     "upgrade": _Kind(lambda _rng, _topics, _brokers: (), _upgrade, _TRANSACTIONAL),
-    "forget_producers": _Kind(lambda rng, topics, _brokers: _partition(rng, topics), _forget, _NUMBERED),
+    "forget_producers": _Kind(
+        lambda rng, topics, _brokers: _partition(rng, topics), _forget, _NUMBERED
+    ),
     "crash": _Kind(_of_broker, _crash),
     "crash_tail": _Kind(_of_broker, _crash_tail),
     "restart": _Kind(_of_broker, _restart),
     "freeze": _Kind(_of_broker, _freeze),
     "slow": _Kind(_of_broker, _slow),
-    "clock": _Kind(lambda rng, _topics, _brokers: (rng.choice((0.0, 0.1, 1.0, 40.0)), rng.choice((-3600.0, 0.0, 3600.0))), _clock),
+    "clock": _Kind(
+        lambda rng, _topics, _brokers: (
+            rng.choice((0.0, 0.1, 1.0, 40.0)),
+            rng.choice((-3600.0, 0.0, 3600.0)),
+        ),
+        _clock,
+    ),
     "errors_produce": _Kind(_errors("Produce", _PRODUCE_ERRORS), _error),
     "errors_metadata": _Kind(_errors("Metadata", _METADATA_ERRORS), _error),
-    "errors_init": _Kind(_errors("InitProducerId", _COORDINATOR_ERRORS, about_partitions=False), _error, _NUMBERED),
+    "errors_init": _Kind(
+        _errors("InitProducerId", _COORDINATOR_ERRORS, about_partitions=False), _error, _NUMBERED
+    ),
     "errors_transaction": _Kind(
         lambda rng, topics, brokers: _errors(
-            rng.choice(("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "FindCoordinator")),
+            rng.choice(
+                (
+                    "AddPartitionsToTxn",
+                    "AddOffsetsToTxn",
+                    "EndTxn",
+                    "TxnOffsetCommit",
+                    "FindCoordinator",
+                )
+            ),
             _COORDINATOR_ERRORS,
             about_partitions=False,
         )(rng, topics, brokers),
         _error,
         _TRANSACTIONAL,
     ),
-    "record_errors": _Kind(lambda rng, topics, _brokers: (*_partition(rng, topics), rng.randint(0, 2)), _record_errors),
+    "record_errors": _Kind(
+        lambda rng, topics, _brokers: (*_partition(rng, topics), rng.randint(0, 2)), _record_errors
+    ),
     "lost_reply": _Kind(
         lambda rng, _topics, _brokers: (
             rng.choice(("Produce", "Produce", "Produce", "Metadata")),
@@ -295,11 +353,19 @@ FAULTS: Final[Mapping[str, _Kind]] = {
         _lost_reply,
     ),
     "lost_reply_init": _Kind(
-        lambda rng, _topics, _brokers: ("InitProducerId", rng.choice(("cut", "unanswered")), rng.randint(1, 2)), _lost_reply, _NUMBERED
+        lambda rng, _topics, _brokers: (
+            "InitProducerId",
+            rng.choice(("cut", "unanswered")),
+            rng.randint(1, 2),
+        ),
+        _lost_reply,
+        _NUMBERED,
     ),
     "lost_reply_transaction": _Kind(
         lambda rng, _topics, _brokers: (
-            rng.choice(("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "EndTxn", "TxnOffsetCommit")),
+            rng.choice(
+                ("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "EndTxn", "TxnOffsetCommit")
+            ),
             rng.choice(("cut", "unanswered")),
             rng.randint(1, 2),
         ),
@@ -320,7 +386,13 @@ FAULTS: Final[Mapping[str, _Kind]] = {
     "grow": _Kind(lambda rng, topics, _brokers: (rng.choice(sorted(topics)),), _grow),
     "revoked": _Kind(lambda rng, _topics, _brokers: (rng.choice((0.05, 0.5, 3.0)),), _revoke),
     "refused_login": _Kind(lambda rng, _topics, _brokers: (rng.randint(1, 3),), _refuse),
-    "no_token": _Kind(lambda rng, _topics, _brokers: (rng.choice(("raises", "hangs", "expired")), rng.choice((0.05, 0.5, 3.0))), _no_token),
+    "no_token": _Kind(
+        lambda rng, _topics, _brokers: (
+            rng.choice(("raises", "hangs", "expired")),
+            rng.choice((0.05, 0.5, 3.0)),
+        ),
+        _no_token,
+    ),
     "lost_login": _Kind(
         lambda rng, _topics, _brokers: (
             rng.choice(("SaslHandshake", "SaslAuthenticate")),

@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from aioproducer.errors import DeliveryError
     from aioproducer.model import FailedRecord
 
-__all__ = ["End", "Event", "Fate", "HandedOut", "History", "Sent", "Transaction", "number_of", "value_of"]
+__all__ = [
+    "End",
+    "Event",
+    "Fate",
+    "HandedOut",
+    "History",
+    "Sent",
+    "Transaction",
+    "number_of",
+    "value_of",
+]
 
 _DIGITS: Final = 6
 
@@ -135,7 +145,9 @@ class History:
         """Add the records of a failed batch: the producers' `on_failed`."""
         self.handed_out += [HandedOut(record, error.attempts) for record in records]
         numbers = " ".join(str(number_of(record.value)) for record in records)
-        self.tell("on_failed", f"{error.topic}-{error.partition}: {numbers} (persisted={error.persisted})")
+        self.tell(
+            "on_failed", f"{error.topic}-{error.partition}: {numbers} (persisted={error.persisted})"
+        )
 
     def next_call(self) -> int:
         """Return the next call number; numbers follow the order in which the calls first ran."""
@@ -155,4 +167,8 @@ def value_of(number: int, size: int) -> bytes:
 
 def number_of(value: Any) -> int | None:
     """Return the record's number in a value, or None for a value that is not a simulation's."""
-    return int(value[:_DIGITS]) if isinstance(value, bytes) and len(value) >= _DIGITS and value[:_DIGITS].isdigit() else None
+    return (
+        int(value[:_DIGITS])
+        if isinstance(value, bytes) and len(value) >= _DIGITS and value[:_DIGITS].isdigit()
+        else None
+    )

@@ -75,7 +75,13 @@ class SeededNetwork:
         weather: latency and faults of the connections that are made from now on.
     """
 
-    def __init__(self, network: MemoryNetwork, weather: Weather, rng: random.Random, tell: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        weather: Weather,
+        rng: random.Random,
+        tell: Callable[[str, str], None],
+    ) -> None:
         self.weather: Weather = weather
         self.rng = rng
         self.tell = tell
@@ -117,9 +123,19 @@ class SeededNetwork:
         """Draw the faults of one direction of a new connection, in the order in which they happen."""
         weather, rng = self.weather, self.rng
         drawn = []
-        for kind, probability in (("cut", weather.cut), ("pause", weather.pause), ("silence", weather.silence)):
+        for kind, probability in (
+            ("cut", weather.cut),
+            ("pause", weather.pause),
+            ("silence", weather.silence),
+        ):
             if rng.random() < probability:
-                drawn.append(_Misfortune(int(rng.expovariate(1 / weather.reach)), kind, rng.uniform(0, weather.pause_seconds)))
+                drawn.append(
+                    _Misfortune(
+                        int(rng.expovariate(1 / weather.reach)),
+                        kind,
+                        rng.uniform(0, weather.pause_seconds),
+                    )
+                )
         return sorted(drawn)
 
 
@@ -133,7 +149,13 @@ class _Direction:
         on_cut: called when the connection is cut.
     """
 
-    def __init__(self, network: SeededNetwork, name: str, deliver: Callable[[bytes], None], on_cut: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        network: SeededNetwork,
+        name: str,
+        deliver: Callable[[bytes], None],
+        on_cut: Callable[[], None],
+    ) -> None:
         self.travelling = 0
         self.is_dead = False
         self._network = network
@@ -154,7 +176,9 @@ class _Direction:
             before = max(fate.at - self._carried, 0)
             self._put(data[:before])
             data = data[before:]
-            self._network.tell(f"{fate.kind}_{self._name.split()[0]}", f"{self._name}, byte {self._carried}")
+            self._network.tell(
+                f"{fate.kind}_{self._name.split()[0]}", f"{self._name}, byte {self._carried}"
+            )
             if fate.kind == "pause":
                 self._due = max(self._due, self._loop.time()) + fate.seconds
                 continue
@@ -288,7 +312,9 @@ class _Link:
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the broker's reset to the client after the bytes that came before."""
         self._out.end()
-        self._back.then(lambda: self._lose(exc or ConnectionResetError("the broker reset the connection")))
+        self._back.then(
+            lambda: self._lose(exc or ConnectionResetError("the broker reset the connection"))
+        )
 
     def pause_writing(self) -> None:
         """Do nothing: while the broker does not read, bytes collect in its memory stream."""
@@ -310,14 +336,21 @@ class _Link:
             self._receiver.data_received(data)
 
     def _on_eof(self) -> None:
-        if not self._is_lost and not self._is_closing and self._receiver is not None and not self._receiver.eof_received():
+        if (
+            not self._is_lost
+            and not self._is_closing
+            and self._receiver is not None
+            and not self._receiver.eof_received()
+        ):
             self.close()
 
     def _cut(self) -> None:
         """Report the loss to both ends: to one now, to the other possibly much later."""
         if self._network.rng.random() < 0.5:
             self._near.abort()
-            self._loop.call_later(self._network.latency(), self._lose, ConnectionResetError("the connection was cut"))
+            self._loop.call_later(
+                self._network.latency(), self._lose, ConnectionResetError("the connection was cut")
+            )
         else:
             self._give_up(ConnectionResetError("the connection was cut"))
             # a dead direction carries no abort: reset the broker's end directly

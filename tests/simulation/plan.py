@@ -31,7 +31,9 @@ ALL_FAULTS: Final = (*_NETWORK, *_CLIENT, *_SECURITY, *FAULTS)
 """The names of all faults that a seed may have."""
 REST: Final = 6.0
 """Seconds that a task pauses for, if it pauses between calls."""
-_LONGEST: Final = 20_000  # ms that a circuit is open: every partition must accept a record again within a minute
+_LONGEST: Final = (
+    20_000  # ms that a circuit is open: every partition must accept a record again within a minute
+)
 _RESTS: Final = 0.06  # probability of such a pause after a call
 
 
@@ -109,7 +111,12 @@ class Plan:
         ]
 
 
-def draw(seed: int, profile: str | None = None, faults: Collection[str] | None = None, workload: Workload | None = None) -> Plan:
+def draw(
+    seed: int,
+    profile: str | None = None,
+    faults: Collection[str] | None = None,
+    workload: Workload | None = None,
+) -> Plan:
     """Draw the plan of a seed.
 
     Args:
@@ -128,14 +135,24 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
     chosen = set(ALL_FAULTS if faults is None else faults)
     brokers = rng.choice((1, 2, 3, 3))
     calm_at = rng.uniform(0.2, 3.0)
-    made = workload or _choosy(random.Random(f"choosy {seed}"), _workload(rng, profile, chosen, calm_at), chosen, calm_at)
+    made = workload or _choosy(
+        random.Random(f"choosy {seed}"), _workload(rng, profile, chosen, calm_at), chosen, calm_at
+    )
     config = _topic_config(rng, chosen)
     kinds = _kinds(rng, profile, chosen)
     in_order = _faults(rng, kinds, calm_at, made.topics, brokers)
-    secured, logins = _security(random.Random(f"security {seed}"), chosen, calm_at, made.topics, brokers)
-    secured, absences = _tokens(random.Random(f"tokens {seed}"), secured, chosen, calm_at, made.topics, brokers)
+    secured, logins = _security(
+        random.Random(f"security {seed}"), chosen, calm_at, made.topics, brokers
+    )
+    secured, absences = _tokens(
+        random.Random(f"tokens {seed}"), secured, chosen, calm_at, made.topics, brokers
+    )
     in_order = tuple(sorted((*in_order, *logins, *absences), key=lambda fault: fault.at))
-    lag = rng.choice((0.0, 0.0, 0.002, 0.02)) if "crash_tail" not in kinds else rng.choice((0.005, 0.05))
+    lag = (
+        rng.choice((0.0, 0.0, 0.002, 0.02))
+        if "crash_tail" not in kinds
+        else rng.choice((0.005, 0.05))
+    )
     return Plan(
         seed,
         profile,
@@ -155,7 +172,9 @@ def draw(seed: int, profile: str | None = None, faults: Collection[str] | None =
 def _check(profile: str | None, faults: Collection[str] | None) -> None:
     unknown = sorted(set(faults or ()) - set(ALL_FAULTS))
     if unknown or profile not in {None, *PROFILES}:
-        raise ValueError(f"{unknown or profile!r}: profiles are {', '.join(PROFILES)}, faults {', '.join(ALL_FAULTS)}")
+        raise ValueError(
+            f"{unknown or profile!r}: profiles are {', '.join(PROFILES)}, faults {', '.join(ALL_FAULTS)}"
+        )
 
 
 def _topic_config(rng: random.Random, chosen: Collection[str]) -> dict[str, object]:
@@ -166,14 +185,28 @@ def _topic_config(rng: random.Random, chosen: Collection[str]) -> dict[str, obje
 
 def _kinds(rng: random.Random, profile: str, chosen: Collection[str]) -> list[str]:
     """Draw a few kinds of faults for the run, so that some runs have few faults and some have many of one kind."""
-    kinds = [kind for kind in FAULTS if kind in chosen and kind in kinds_of(profile) and kind not in {*SECURITY_FAULTS, *TOKEN_FAULTS}]
+    kinds = [
+        kind
+        for kind in FAULTS
+        if kind in chosen
+        and kind in kinds_of(profile)
+        and kind not in {*SECURITY_FAULTS, *TOKEN_FAULTS}
+    ]
     return rng.sample(kinds, min(len(kinds), rng.choice((0, 2, 4, 6, 9))))
 
 
-def _faults(rng: random.Random, kinds: Iterable[str], calm_at: float, topics: Mapping[str, int], brokers: int) -> tuple[Fault, ...]:
+def _faults(
+    rng: random.Random,
+    kinds: Iterable[str],
+    calm_at: float,
+    topics: Mapping[str, int],
+    brokers: int,
+) -> tuple[Fault, ...]:
     """Draw some faults of each kind, in order of time."""
     drawn = [
-        FAULTS[kind].draw(rng, kind, calm_at * rng.random() ** rng.choice((1, 2, 6)), topics, brokers)
+        FAULTS[kind].draw(
+            rng, kind, calm_at * rng.random() ** rng.choice((1, 2, 6)), topics, brokers
+        )
         for kind in kinds
         for _ in range(rng.randint(1, 4))
     ]
@@ -181,7 +214,11 @@ def _faults(rng: random.Random, kinds: Iterable[str], calm_at: float, topics: Ma
 
 
 def _security(
-    rng: random.Random, chosen: Collection[str], calm_at: float, topics: Mapping[str, int], brokers: int
+    rng: random.Random,
+    chosen: Collection[str],
+    calm_at: float,
+    topics: Mapping[str, int],
+    brokers: int,
 ) -> tuple[Secured, tuple[Fault, ...]]:
     """Draw the security of the cluster and its faults.
 
@@ -194,11 +231,20 @@ def _security(
 
 
 def _tokens(
-    rng: random.Random, secured: Secured, chosen: Collection[str], calm_at: float, topics: Mapping[str, int], brokers: int
+    rng: random.Random,
+    secured: Secured,
+    chosen: Collection[str],
+    calm_at: float,
+    topics: Mapping[str, int],
+    brokers: int,
 ) -> tuple[Secured, tuple[Fault, ...]]:
     """Draw bearer tokens and the faults of their source, by a random source of its own."""
     drawn = draw_tokens(rng, secured)
-    kinds = [kind for kind in TOKEN_FAULTS if kind in chosen and drawn.token_seconds and rng.random() < 0.5]
+    kinds = [
+        kind
+        for kind in TOKEN_FAULTS
+        if kind in chosen and drawn.token_seconds and rng.random() < 0.5
+    ]
     return drawn, _faults(rng, kinds, calm_at, topics, brokers)
 
 
@@ -220,7 +266,9 @@ def _weather(rng: random.Random, chosen: Collection[str]) -> Weather:
     )
 
 
-def _workload(rng: random.Random, profile: str, chosen: Collection[str], calm_at: float) -> Workload:
+def _workload(
+    rng: random.Random, profile: str, chosen: Collection[str], calm_at: float
+) -> Workload:
     topics = {f"t{number}": rng.randint(1, 4) for number in range(rng.randint(1, 3))}
     records = rng.choice((20, 25, 30, 40, 50, 80))
     tasks = rng.choice((1, 1, 2, 4, 8)) if profile != "transactional" else rng.choice((1, 1, 2, 4))
@@ -239,7 +287,9 @@ def _workload(rng: random.Random, profile: str, chosen: Collection[str], calm_at
     )
 
 
-def _choosy(rng: random.Random, workload: Workload, chosen: Collection[str], calm_at: float) -> Workload:
+def _choosy(
+    rng: random.Random, workload: Workload, chosen: Collection[str], calm_at: float
+) -> Workload:
     """Add options for partitions that are left out and for topics that expire.
 
     The random source is its own, so that the seed's other values do not change.
@@ -253,7 +303,9 @@ def _choosy(rng: random.Random, workload: Workload, chosen: Collection[str], cal
         "circuit_breaker_trigger_message_count": rng.choice((1, 1, 1, 5)),
         "circuit_breaker_trigger_failure_perc": rng.choice((10, 10, 50, 100)),
         "circuit_breaker_mute_retry_interval_ms": interval,
-        "circuit_breaker_mute_retry_max_interval_ms": max(interval, min(interval * rng.choice((1, 4, 16)), _LONGEST)),
+        "circuit_breaker_mute_retry_max_interval_ms": max(
+            interval, min(interval * rng.choice((1, 4, 16)), _LONGEST)
+        ),
         "circuit_breaker_keyed_policy": rng.choices(POLICIES, (3, 4, 3))[0],
     }
     pause = workload.pause
@@ -262,18 +314,29 @@ def _choosy(rng: random.Random, workload: Workload, chosen: Collection[str], cal
         pause = 4 * calm_at * workload.tasks / workload.records
     # with little memory, the bytes of a muted partition soon block other sends
     if options["circuit_breaker_class"] and "short_memory" in chosen and rng.random() < 0.5:
-        options |= {"buffer_memory": max(workload.options["batch_size"] + 300, 2_200), "max_block_ms": max(interval // 4, 20)}
+        options |= {
+            "buffer_memory": max(workload.options["batch_size"] + 300, 2_200),
+            "max_block_ms": max(interval // 4, 20),
+        }
     # a transactional task pauses between transactions, which are fewer than records
     often = _RESTS * 4 if "transactional_id" in workload.options else _RESTS
     rests = often if options["metadata_max_idle_ms"] < REST * 1000 and rng.random() < 0.5 else 0.0
-    return dataclasses.replace(workload, options={**workload.options, **options}, pause=pause, rests=rests)
+    return dataclasses.replace(
+        workload, options={**workload.options, **options}, pause=pause, rests=rests
+    )
 
 
 def _options(rng: random.Random, profile: str, chosen: Collection[str]) -> dict[str, Any]:
     batch = rng.choice((1, 120, 300, 300, 2000, 2000))
-    memory = rng.choice((1200, 2500, 6000)) if "short_memory" in chosen and rng.random() < 0.4 else 1_000_000
+    memory = (
+        rng.choice((1200, 2500, 6000))
+        if "short_memory" in chosen and rng.random() < 0.4
+        else 1_000_000
+    )
     request = rng.choice((300, 800, 2000))
-    delivery = request + rng.choice((100, 500, 2000) if "short_timeout" in chosen and rng.random() < 0.4 else (8_000, 20_000))
+    delivery = request + rng.choice(
+        (100, 500, 2000) if "short_timeout" in chosen and rng.random() < 0.4 else (8_000, 20_000)
+    )
     options: dict[str, Any] = {
         "batch_size": batch,
         "linger_ms": rng.choice((0, 2, 20, "auto")),

@@ -44,8 +44,17 @@ _AT_MOST: Final = 1_200.0  # seconds of a run's virtual time
 _FRAMES: Final = 4
 _SHORT_MEMORY: Final = 10_000  # bytes
 # beginnings of the lines of `explain` that are there while no record waits
-_AT_REST: Final = ("<Producer", "buffer_memory", "metadata", "producer id", "transactional_id", "failed")
-_PROBES: Final = 60.0  # seconds within which every partition must accept a record after the faults have ended
+_AT_REST: Final = (
+    "<Producer",
+    "buffer_memory",
+    "metadata",
+    "producer id",
+    "transactional_id",
+    "failed",
+)
+_PROBES: Final = (
+    60.0  # seconds within which every partition must accept a record after the faults have ended
+)
 
 
 @dataclass(slots=True)
@@ -124,7 +133,9 @@ def simulate(
     Raises:
         ValueError: no such profile or fault.
     """
-    plan = draw(seed, profile, faults, workload if workload is not None and not callable(workload) else None)
+    plan = draw(
+        seed, profile, faults, workload if workload is not None and not callable(workload) else None
+    )
     report = Report(seed, plan.profile, plan.lines())
     run = _Run(plan, report, workload if callable(workload) else None)
     with _errors_logged(report.violations):
@@ -137,14 +148,18 @@ def _play(run: _Run, violations: list[str]) -> None:
     """Play a run in a loop of its own; an error that it raises becomes a violation."""
     try:
         with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.get_loop().set_exception_handler(lambda _loop, context: violations.append(f"unhandled: {_context(context)}"))
+            runner.get_loop().set_exception_handler(
+                lambda _loop, context: violations.append(f"unhandled: {_context(context)}")
+            )
             runner.run(run.play())
     except _Circles as error:
         violations.append(f"livelock: {error}")
     except TimeoutError as error:
         violations.append(f"never ended: {_last_frames(error)}")
     except RuntimeError as error:
-        violations.append(f"deadlock: {error}" if "deadlock" in str(error) else f"raised: {_last_frames(error)}")
+        violations.append(
+            f"deadlock: {error}" if "deadlock" in str(error) else f"raised: {_last_frames(error)}"
+        )
     except (Exception, asyncio.CancelledError) as error:
         violations.append(f"raised: {_last_frames(error)}")
 
@@ -154,7 +169,10 @@ def _context(context: dict[str, Any]) -> str:
 
 
 def _last_frames(error: BaseException) -> str:
-    frames = [f"{pathlib.PurePath(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-_FRAMES:]]
+    frames = [
+        f"{pathlib.PurePath(frame.filename).name}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    ]
     return f"{error!r} at {' < '.join(reversed(frames))}"
 
 
@@ -179,7 +197,9 @@ def _errors_logged(violations: list[str]) -> Iterator[None]:
 class _Run:
     """Holds the state of one run."""
 
-    def __init__(self, plan: Plan, report: Report, scenario: Callable[[Client], Awaitable[None]] | None) -> None:
+    def __init__(
+        self, plan: Plan, report: Report, scenario: Callable[[Client], Awaitable[None]] | None
+    ) -> None:
         self._plan = plan
         self._report = report
         self._scenario = scenario or self._drawn
@@ -205,14 +225,23 @@ class _Run:
                 self._systems = self._watched(world)
                 with self._systems.watching():
                     await self._produce(world, cluster)
-                if self._plan.profile == "transactional":  # until the coordinator has aborted transactions left open
-                    await asyncio.sleep(self._plan.workload.options["transaction_timeout_ms"] / 1000 + _SLACK)
+                if (
+                    self._plan.profile == "transactional"
+                ):  # until the coordinator has aborted transactions left open
+                    await asyncio.sleep(
+                        self._plan.workload.options["transaction_timeout_ms"] / 1000 + _SLACK
+                    )
                 self._judge(world, cluster)
         self._report.seconds = loop.time() - before
 
     def _watched(self, world: World) -> Systems:
         policy = self._plan.workload.options.get("circuit_breaker_keyed_policy", POLICIES[0])
-        return Systems(policy, self._history.now, world.has_others, lambda what: self._history.tell("producer", what))
+        return Systems(
+            policy,
+            self._history.now,
+            world.has_others,
+            lambda what: self._history.tell("producer", what),
+        )
 
     def close(self) -> None:
         """Fill in the report."""
@@ -226,10 +255,14 @@ class _Run:
             self._world.settle()
             self._world.fired.update(self._shortages())
             self._world.fired.update(self._world.logins())
-            report.fired = {kind: times for kind, times in sorted(self._world.fired.items()) if times}
+            report.fired = {
+                kind: times for kind, times in sorted(self._world.fired.items()) if times
+            }
         if self._systems is not None:
             self._systems.settle(history.sent)
-            report.worked = {system: times for system, times in sorted(self._systems.seen.items()) if times}
+            report.worked = {
+                system: times for system, times in sorted(self._systems.seen.items()) if times
+            }
 
     def _shortages(self) -> Counter[str]:
         """Count the records that waited or failed because of the client's own options."""
@@ -238,7 +271,9 @@ class _Run:
         for sent in self._history.sent:
             waited = sent.queued_at is not None and sent.queued_at > sent.called_at
             shortages["short_memory"] += is_short and (waited or sent.refused == "BufferExhausted")
-            shortages["short_timeout"] += bool(sent.ends) and "delivery_timeout_ms" in sent.ends[0].error
+            shortages["short_timeout"] += (
+                bool(sent.ends) and "delivery_timeout_ms" in sent.ends[0].error
+            )
         return shortages
 
     async def _produce(self, world: World, cluster: FakeCluster) -> None:
@@ -256,9 +291,17 @@ class _Run:
             "on_failed": self._history.hand_out,
         }
         tokens = token_function(
-            self._plan.security.token_seconds, asyncio.get_running_loop().time, world.wall_clock, lambda: world.token_trouble
+            self._plan.security.token_seconds,
+            asyncio.get_running_loop().time,
+            world.wall_clock,
+            lambda: world.token_trouble,
         )
-        everything = {**cluster.client_options, **self._plan.security.options(tokens), **options, **fixed}
+        everything = {
+            **cluster.client_options,
+            **self._plan.security.options(tokens),
+            **options,
+            **fixed,
+        }
         block = options["max_block_ms"] / 1000
         limits = {
             "send": block + _SLACK,
@@ -290,7 +333,11 @@ class _Run:
         if self._plan.workload.options.get("circuit_breaker_class") != FICKLE:
             return {}
         rng = random.Random(f"breaker {self._plan.seed}")
-        return {"circuit_breaker_class": Fickle(rng, self._systems.is_open, self._report.violations.append)}
+        return {
+            "circuit_breaker_class": Fickle(
+                rng, self._systems.is_open, self._report.violations.append
+            )
+        }
 
     async def _start_and_work(self, client: Client, raging: asyncio.Task[None]) -> None:
         try:
@@ -330,8 +377,14 @@ class _Run:
         if self._plan.profile == "transactional":
             await self._probe_transaction(client, until)
             return
-        partitions = [(topic, index) for topic, count in self._plan.workload.topics.items() for index in range(count)]
-        await asyncio.gather(*[self._probe_one(client, topic, index, until) for topic, index in partitions])
+        partitions = [
+            (topic, index)
+            for topic, count in self._plan.workload.topics.items()
+            for index in range(count)
+        ]
+        await asyncio.gather(
+            *[self._probe_one(client, topic, index, until) for topic, index in partitions]
+        )
         await client.flush()
         await self._check_rest(client)
 
@@ -344,10 +397,15 @@ class _Run:
         """Check after the faults that a transaction can be committed."""
         loop = asyncio.get_running_loop()
         calm = dataclasses.replace(self._plan.workload, cancelled=0.0, pause=0.0)
-        while not client.history.transactions or client.history.transactions[-1].fate is not Fate.COMMITTED:
+        while (
+            not client.history.transactions
+            or client.history.transactions[-1].fate is not Fate.COMMITTED
+        ):
             await transact(client, calm, [3])
             if loop.time() > until:
-                self._report.violations.append("stuck: no transaction can be committed although all goes well")
+                self._report.violations.append(
+                    "stuck: no transaction can be committed although all goes well"
+                )
                 return
             await asyncio.sleep(0.1)
         await self._check_rest(client)
@@ -358,7 +416,9 @@ class _Run:
                 await client.send_and_wait(topic, partition=partition)
             except KafkaError as error:
                 if asyncio.get_running_loop().time() > until:
-                    self._report.violations.append(f"stuck: {topic}-{partition} takes no record although all goes well: {error}")
+                    self._report.violations.append(
+                        f"stuck: {topic}-{partition} takes no record although all goes well: {error}"
+                    )
                     return
             else:
                 return
@@ -384,7 +444,9 @@ class _Run:
         if left:
             report.violations.append(f"left after stop: {sorted(task.get_name() for task in left)}")
         self._check_memory(client.producer, "after stop")
-        waiting = [line for line in client.producer.explain().splitlines() if not line.startswith(_AT_REST)]
+        waiting = [
+            line for line in client.producer.explain().splitlines() if not line.startswith(_AT_REST)
+        ]
         if waiting:
             report.violations.append(f"left after stop: {waiting}")
 
@@ -398,18 +460,27 @@ class _Run:
 
     def _judge(self, world: World, cluster: FakeCluster) -> None:
         violations = self._report.violations
-        violations += [f"violation: broker {seen.broker}: {seen.what}" for seen in cluster.violations]
+        violations += [
+            f"violation: broker {seen.broker}: {seen.what}" for seen in cluster.violations
+        ]
         logs: dict[tuple[str, int], list[Logged]] = {}
         for topic in cluster.topics:
             for partition in topic.partitions:
                 try:
                     logs[topic.name, partition.index] = read_log(partition.log.batches())
                 except ProtocolError as error:
-                    violations.append(f"violation: a batch of {topic.name}-{partition.index} does not decode: {error}")
+                    violations.append(
+                        f"violation: a batch of {topic.name}-{partition.index} does not decode: {error}"
+                    )
         for (name, index), log in logs.items():
-            self._history.tell("log", f"{name}-{index}: {' '.join(str(logged.number) + '?' * (not logged.is_visible) for logged in log)}")
+            self._history.tell(
+                "log",
+                f"{name}-{index}: {' '.join(str(logged.number) + '?' * (not logged.is_visible) for logged in log)}",
+            )
         committed = cluster.committed(GROUP)
-        violations += check(self._history, logs, self._promise(world), next(iter(committed.values()), None))
+        violations += check(
+            self._history, logs, self._promise(world), next(iter(committed.values()), None)
+        )
 
     def _promise(self, world: World) -> Promise:
         options = self._plan.workload.options

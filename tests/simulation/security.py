@@ -13,7 +13,12 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.testing.security.listener import MECHANISMS, WITH_TOKENS, ListenerSecurity, ListenerTls
+from aioproducer.testing.security.listener import (
+    MECHANISMS,
+    WITH_TOKENS,
+    ListenerSecurity,
+    ListenerTls,
+)
 from aioproducer.testing.security.oauthbearer import ListenerTokens
 
 if TYPE_CHECKING:
@@ -22,7 +27,17 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.security.listener import SecurityProtocol
 
-__all__ = ["EPOCH", "NO_TOKENS", "PASSWORD", "TOKENS", "USER", "Secured", "draw_security", "draw_tokens", "token_function"]
+__all__ = [
+    "EPOCH",
+    "NO_TOKENS",
+    "PASSWORD",
+    "TOKENS",
+    "USER",
+    "Secured",
+    "draw_security",
+    "draw_tokens",
+    "token_function",
+]
 
 EPOCH: Final = 1_700_000_000.0
 """Seconds since 1970 at the zero of the loop's time."""
@@ -35,7 +50,9 @@ _SHARE_WITH_TOKENS: Final = 0.3  # of those with SASL
 _TOKEN_SECONDS: Final = (2.0, 4.0, 10.0, 60.0)
 _PREFIX: Final = "canary-"
 _SESSIONS: Final = (0, 2_000, 3_000, 5_000)
-_SERIAL_BITS: Final = 152  # of a serial number of 20 bytes in DER; shorter ones would make other lengths
+_SERIAL_BITS: Final = (
+    152  # of a serial number of 20 bytes in DER; shorter ones would make other lengths
+)
 _NAMES: Final = ("broker-1.memory", "broker-2.memory", "broker-3.memory")
 
 
@@ -63,17 +80,29 @@ class Secured(NamedTuple):
         """Return the security of the cluster."""
         tls = _tls()[0] if self.protocol.endswith("SSL") else None
         tokens = TOKENS if self.token_seconds else None
-        return ListenerSecurity(self.protocol, users={USER: PASSWORD}, session_ms=self.session_ms, tls=tls, tokens=tokens)
+        return ListenerSecurity(
+            self.protocol,
+            users={USER: PASSWORD},
+            session_ms=self.session_ms,
+            tls=tls,
+            tokens=tokens,
+        )
 
     def options(self, tokens: Callable[[], Any]) -> dict[str, Any]:
         """Return the options of the producer; `tokens` gives its tokens, if it needs some."""
-        options: dict[str, Any] = {} if self.protocol == "PLAINTEXT" else {"security_protocol": self.protocol}
+        options: dict[str, Any] = (
+            {} if self.protocol == "PLAINTEXT" else {"security_protocol": self.protocol}
+        )
         if self.protocol.endswith("SSL"):
             options["ssl_truststore_certificates"] = _tls()[1]
         if self.token_seconds:
             options |= {"sasl_mechanism": self.mechanism, "sasl_oauthbearer_token": tokens}
         elif self.has_sasl:
-            options |= {"sasl_mechanism": self.mechanism, "sasl_username": USER, "sasl_password": PASSWORD}
+            options |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_username": USER,
+                "sasl_password": PASSWORD,
+            }
         return options
 
 
@@ -96,7 +125,10 @@ def draw_tokens(rng: random.Random, secured: Secured) -> Secured:
 
 
 def token_function(
-    seconds: float, now: Callable[[], float], wall_clock: Callable[[], float], trouble: Callable[[], str]
+    seconds: float,
+    now: Callable[[], float],
+    wall_clock: Callable[[], float],
+    trouble: Callable[[], str],
 ) -> Callable[[], Coroutine[Any, Any, tuple[str, float]]]:
     """Return the token function of a producer.
 
@@ -121,7 +153,11 @@ def token_function(
 
 def _verified(token: str) -> Mapping[str, Any] | None:
     """Return the claims of a token of `token_function`."""
-    return {"sub": USER, "exp": EPOCH + float(token.removeprefix(_PREFIX))} if token.startswith(_PREFIX) else None
+    return (
+        {"sub": USER, "exp": EPOCH + float(token.removeprefix(_PREFIX))}
+        if token.startswith(_PREFIX)
+        else None
+    )
 
 
 TOKENS: Final = ListenerTokens(unsecured=False, verify=_verified)
@@ -140,5 +176,10 @@ def _tls() -> tuple[ListenerTls, str]:
     authority = CertificateAuthority(key_type="rsa")
     while True:
         certificate = authority.server(*_NAMES)
-        if x509.load_pem_x509_certificate(certificate.certificate_pem).serial_number.bit_length() >= _SERIAL_BITS:
-            return ListenerTls(certificate, versions=("TLSv1.3", "TLSv1.3"), tickets=0), authority.pem.decode()
+        if (
+            x509.load_pem_x509_certificate(certificate.certificate_pem).serial_number.bit_length()
+            >= _SERIAL_BITS
+        ):
+            return ListenerTls(
+                certificate, versions=("TLSv1.3", "TLSv1.3"), tickets=0
+            ), authority.pem.decode()

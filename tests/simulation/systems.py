@@ -50,14 +50,20 @@ class Systems:
     """
 
     def __init__(
-        self, policy: str, time: Callable[[], float], has_others: Callable[[int], bool], on_event: Callable[[str], object]
+        self,
+        policy: str,
+        time: Callable[[], float],
+        has_others: Callable[[int], bool],
+        on_event: Callable[[str], object],
     ) -> None:
         self.seen: Counter[str] = Counter()
         self._policy = policy
         self._time = time
         self._has_others = has_others
         self._on_event = on_event
-        self._forgotten: dict[str, float] = {}  # topics, with the time since which they are forgotten
+        self._forgotten: dict[
+            str, float
+        ] = {}  # topics, with the time since which they are forgotten
         self._open: set[str] = set()  # partitions
 
     @contextmanager
@@ -81,7 +87,9 @@ class Systems:
         if event == "topic-forgotten":
             self.seen["forgotten"] += 1
             self._forgotten.setdefault(facts["topic"], self._time())
-            self._open = {where for where in self._open if where.rpartition("-")[0] != facts["topic"]}
+            self._open = {
+                where for where in self._open if where.rpartition("-")[0] != facts["topic"]
+            }
             self._on_event(f"forgets {facts['topic']}")
         elif event == "broker-late":
             self.seen["late"] += self._has_others(facts["node_id"])
@@ -103,7 +111,12 @@ class Systems:
         """Count the outcomes of the records."""
         for each in sent:
             since = self._forgotten.get(each.topic)
-            self.seen["forgotten_and_back"] += since is not None and each.called_at >= since and each.is_acknowledged
-            self.seen["elsewhere"] += each.is_acknowledged and each.partition not in {None, each.ends[0].partition}
+            self.seen["forgotten_and_back"] += (
+                since is not None and each.called_at >= since and each.is_acknowledged
+            )
+            self.seen["elsewhere"] += each.is_acknowledged and each.partition not in {
+                None,
+                each.ends[0].partition,
+            }
             if each.refused == _UNAVAILABLE:
                 self.seen[f"refused_{self._policy}"] += 1

@@ -31,7 +31,9 @@ CPU_SECONDS = 60  # 30 on a machine with nothing else to do
 SLOWER = ("PYTHONASYNCIODEBUG", "ASAN_OPTIONS")
 """Where one of these is set, everything takes several times as long."""
 TESTS = pathlib.Path(__file__).parents[1]
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS / "support"), str(TESTS.parent)])}
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": os.pathsep.join([str(TESTS / "support"), str(TESTS.parent)])
+}
 SIMULATE = "import loops; loops.use()\nfrom tests.simulation import simulate\n"
 DIGESTS = f"{SIMULATE}for seed in range(1, 16): print(simulate(seed).digest)"
 
@@ -72,7 +74,15 @@ def test_processes_agree() -> None:
     outputs = []
     for hash_seed in ("0", "1"):
         environment = ENVIRONMENT | {"PYTHONHASHSEED": hash_seed}
-        outputs.append(subprocess.run([sys.executable, "-c", DIGESTS], env=environment, capture_output=True, text=True, check=True).stdout)
+        outputs.append(
+            subprocess.run(
+                [sys.executable, "-c", DIGESTS],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
     assert outputs[0] == outputs[1]
     assert outputs[0].splitlines() == [simulate(seed).digest for seed in range(1, 16)]
 
@@ -82,7 +92,9 @@ def test_seeds_with_tls_repeat_in_every_process() -> None:
     seeds = [seed for seed in range(1, 400) if "SSL" in draw(seed).security.protocol]
     assert len(seeds) > 10
     program = f"{SIMULATE}print([simulate(seed).digest for seed in {seeds}])"
-    other = subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=True).stdout
+    other = subprocess.run(
+        [sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=True
+    ).stdout
     assert other.strip() == repr([simulate(seed).digest for seed in seeds])
 
 
@@ -139,7 +151,15 @@ def test_a_workload_of_ones_own() -> None:
     assert ended == [0]
     numbers = draw(1).workload
     chosen = Workload(
-        topics={"mine": 1}, tasks=1, records=3, sizes=(1,), pause=0, cancelled=0, stop_at=None, stop_cancelled=None, options=numbers.options
+        topics={"mine": 1},
+        tasks=1,
+        records=3,
+        sizes=(1,),
+        pause=0,
+        cancelled=0,
+        stop_at=None,
+        stop_cancelled=None,
+        options=numbers.options,
     )
     assert any("mine-0" in line for line in simulate(1, workload=chosen).trace)
 
@@ -158,7 +178,8 @@ def test_a_run_that_does_not_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("tests.simulation.run._AT_MOST", 30)
     assert any(
-        violation.startswith("never ended: TimeoutError") for violation in simulate(1, faults=(), workload=waits_for_ever).violations
+        violation.startswith("never ended: TimeoutError")
+        for violation in simulate(1, faults=(), workload=waits_for_ever).violations
     )
 
 
@@ -170,7 +191,10 @@ def test_a_loop_that_turns_for_ever_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
             await asyncio.sleep(0)
 
     monkeypatch.setattr("tests.simulation.run._TURNS", 2_000)
-    assert any(violation.startswith("livelock") for violation in simulate(1, faults=(), workload=turns_for_ever).violations)
+    assert any(
+        violation.startswith("livelock")
+        for violation in simulate(1, faults=(), workload=turns_for_ever).violations
+    )
 
 
 def test_the_example_of_the_page_runs() -> None:
@@ -192,7 +216,9 @@ def a_lost_reply_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = retries.judge
 
     def wrong(error: KafkaError | None, **facts: Any) -> Verdict:
-        return Verdict(Action.COMPLETE) if isinstance(error, TransportError) else judge(error, **facts)
+        return (
+            Verdict(Action.COMPLETE) if isinstance(error, TransportError) else judge(error, **facts)
+        )
 
     monkeypatch.setattr(retries, "judge", wrong)
 
@@ -229,7 +255,9 @@ def test_sound_seeds_end_with_a_table(capsys: pytest.CaptureFixture[str]) -> Non
         (["--seed", "1", "--faults", "rain"], "rain"),
     ],
 )
-def test_mistakes_are_told(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_told(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
@@ -247,9 +275,16 @@ def test_tokens_are_drawn_for_some_clusters_with_sasl() -> None:
     with_tokens = [plan for plan in drawn if plan.security.token_seconds]
     assert 80 < len(with_tokens) < 160
     assert {plan.security.mechanism for plan in with_tokens} == {"OAUTHBEARER"}
-    failing = [plan for plan in with_tokens if any(fault.kind == "no_token" for fault in plan.faults)]
+    failing = [
+        plan for plan in with_tokens if any(fault.kind == "no_token" for fault in plan.faults)
+    ]
     assert 30 < len(failing) < len(with_tokens)
-    assert not [plan for plan in drawn if not plan.security.token_seconds and any(fault.kind == "no_token" for fault in plan.faults)]
+    assert not [
+        plan
+        for plan in drawn
+        if not plan.security.token_seconds
+        and any(fault.kind == "no_token" for fault in plan.faults)
+    ]
 
 
 def test_seeds_with_tokens_run_and_repeat() -> None:

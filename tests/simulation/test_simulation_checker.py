@@ -11,11 +11,24 @@ from aioproducer.errors import Persisted
 from aioproducer.model import FailedRecord
 from aioproducer.records.reader import ControlType, Record, end_marker
 from tests.simulation.checker import Logged, Promise, check, read_log
-from tests.simulation.history import End, Fate, HandedOut, History, Sent, Transaction, number_of, value_of
+from tests.simulation.history import (
+    End,
+    Fate,
+    HandedOut,
+    History,
+    Sent,
+    Transaction,
+    number_of,
+    value_of,
+)
 
 WHERE = ("t", 0)
-STRICT = Promise(keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=10.0)
-LOOSE = Promise(keeps=False, is_once=False, is_ordered=False, is_ordered_when_acknowledged=False, lifetime=10.0)
+STRICT = Promise(
+    keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=10.0
+)
+LOOSE = Promise(
+    keeps=False, is_once=False, is_ordered=False, is_ordered_when_acknowledged=False, lifetime=10.0
+)
 
 
 def sent(number: int, *ends: End, **fields: Any) -> Sent:
@@ -41,15 +54,27 @@ def log(*numbers: int | None, **flags: bool) -> list[Logged]:
 def handed(each: Sent, *, attempts: int = 1, **changed: Any) -> HandedOut:
     """Return what `on_failed` gets of a failed record, but for what is `changed`."""
     end = each.ends[0] if each.ends else MAYBE
-    record = FailedRecord("t", value_of(each.number, each.size), each.key, end.partition, 0, (), Persisted(end.persisted))
+    record = FailedRecord(
+        "t",
+        value_of(each.number, each.size),
+        each.key,
+        end.partition,
+        0,
+        (),
+        Persisted(end.persisted),
+    )
     return HandedOut(record._replace(**changed), attempts)
 
 
-def judged(records: list[Sent], logged: list[Logged], promise: Promise = STRICT, **more: Any) -> list[str]:
+def judged(
+    records: list[Sent], logged: list[Logged], promise: Promise = STRICT, **more: Any
+) -> list[str]:
     history = History(lambda: 0.0)
     history.sent = records
     history.transactions = more.get("transactions", [])
-    history.handed_out = more.get("handed_out", [handed(each) for each in records if each.ends and each.ends[0].error])
+    history.handed_out = more.get(
+        "handed_out", [handed(each) for each in records if each.ends and each.ends[0].error]
+    )
     return check(history, {WHERE: logged, ("t", 1): []}, promise, more.get("committed"))
 
 
@@ -85,7 +110,10 @@ def test_what_is_wrong_is_said(records: list[Sent], logged: list[Logged], word: 
         ([sent(0, MAYBE), sent(1, ok(0))], log(1)),
         ([sent(0, MAYBE), sent(1, ok(1))], log(0, 1)),
         ([sent(0, FAILED), sent(1, ok(0))], log(1)),
-        ([sent(0, ok(-1))], log(0)),  # acknowledged as a duplicate, and the broker has forgotten where it is
+        (
+            [sent(0, ok(-1))],
+            log(0),
+        ),  # acknowledged as a duplicate, and the broker has forgotten where it is
         ([sent(0, queued_at=None, refused="CancelledError")], log()),
     ],
 )
@@ -98,7 +126,9 @@ def test_only_what_is_promised_is_judged() -> None:
     assert judged([sent(0, ok(0)), sent(1, ok(0)), sent(2, ok(1))], log(2, 1, 1), LOOSE) == []
     acknowledged = replace(LOOSE, is_ordered_when_acknowledged=True)
     assert judged([sent(0, MAYBE), sent(1, ok(0))], log(1, 0, 1), acknowledged) == []
-    assert judged([sent(0, ok(1)), sent(1, ok(0))], log(1, 0), acknowledged)[0].startswith("reordered")
+    assert judged([sent(0, ok(1)), sent(1, ok(0))], log(1, 0), acknowledged)[0].startswith(
+        "reordered"
+    )
 
 
 def test_records_of_send_many_have_the_places_of_their_call() -> None:
@@ -141,16 +171,29 @@ REFUSED = {"queued_at": None, "refused": "SendTimeout"}
         (sent(0, FAILED), [], [{"topic": "u"}], "with the bytes of"),
         (sent(0, FAILED), [], [{"partition": 1}], "and its delivery ended with"),
         (sent(0, FAILED), [], [{"persisted": Persisted.MAYBE}], "and its delivery ended with"),
-        (sent(0, CANCELLED, is_doubtful=True), [0], [{"persisted": Persisted.NO}], "persisted=no, and is in the log"),
+        (
+            sent(0, CANCELLED, is_doubtful=True),
+            [0],
+            [{"persisted": Persisted.NO}],
+            "persisted=no, and is in the log",
+        ),
         (sent(0, MAYBE), [], [{"attempts": 0}], "was never sent"),
         (sent(0, ok(0)), [0], [{"value": b"none"}], "is no record of this run"),
     ],
 )
-def test_what_is_handed_out(record: Sent, logged: list[int], handed_out: list[dict[str, Any]], word: str | None) -> None:
+def test_what_is_handed_out(
+    record: Sent, logged: list[int], handed_out: list[dict[str, Any]], word: str | None
+) -> None:
     """Each failed record once, with its own bytes and the truth about the log; no acknowledged one, and none that was not queued."""
-    violations = judged([record], log(*logged), handed_out=[handed(record, **changed) for changed in handed_out])
-    assert [violation.startswith("handed out") for violation in violations] == [True] * len(violations)
-    assert (word is None and not violations) or any(str(word) in violation for violation in violations)
+    violations = judged(
+        [record], log(*logged), handed_out=[handed(record, **changed) for changed in handed_out]
+    )
+    assert [violation.startswith("handed out") for violation in violations] == [True] * len(
+        violations
+    )
+    assert (word is None and not violations) or any(
+        str(word) in violation for violation in violations
+    )
 
 
 # --- transactions
@@ -180,7 +223,9 @@ OPEN = {"is_visible": False, "is_open": True}
         (Fate.UNKNOWN, log(0, 1, **UNSEEN), None),
     ],
 )
-def test_transactions_are_all_or_nothing(fate: Fate, logged: list[Logged], word: str | None) -> None:
+def test_transactions_are_all_or_nothing(
+    fate: Fate, logged: list[Logged], word: str | None
+) -> None:
     records = [sent(0, ok(0)), sent(1, ok(1))]
     violations = judged(records, logged, transactions=[transaction(fate, *records)])
     assert [violation.partition(":")[0] for violation in violations] == ([word] if word else [])
@@ -197,8 +242,12 @@ def test_transactions_are_all_or_nothing(fate: Fate, logged: list[Logged], word:
         (Fate.UNKNOWN, None, True),
     ],
 )
-def test_offsets_share_the_fate_of_their_transaction(fate: Fate, committed: int | None, is_sound: bool) -> None:
-    assert (judged([], [], transactions=[transaction(fate, offset=0)], committed=committed) == []) is is_sound
+def test_offsets_share_the_fate_of_their_transaction(
+    fate: Fate, committed: int | None, is_sound: bool
+) -> None:
+    assert (
+        judged([], [], transactions=[transaction(fate, offset=0)], committed=committed) == []
+    ) is is_sound
 
 
 # --- logs
@@ -209,7 +258,14 @@ def test_values_say_which_record_they_are_of() -> None:
     assert [number_of(value) for value in (None, b"", b"12345", b"abcdef")] == [None] * 4
 
 
-def batch(number: int, *, offset: int, producer_id: int = -1, is_transactional: bool = False, marker: ControlType | None = None) -> Any:
+def batch(
+    number: int,
+    *,
+    offset: int,
+    producer_id: int = -1,
+    is_transactional: bool = False,
+    marker: ControlType | None = None,
+) -> Any:
     """Return a fake batch with the attributes that `read_log` reads."""
     key, value = (None, value_of(number, 0)) if marker is None else end_marker(marker, 0)
     record = Record(offset, 0, key, value, ())

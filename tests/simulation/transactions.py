@@ -82,13 +82,20 @@ async def _scoped(client: Client, workload: Workload, tasks: list[int]) -> None:
         client.told("changes its mind")
     # the block raised or was cancelled: find out whether it aborted
     if transaction is not None and client.transaction is transaction:
-        await _end(client, workload, wants_commit=False, fate_of_scope=Fate.UNKNOWN if commits else Fate.ABORTED)
+        await _end(
+            client,
+            workload,
+            wants_commit=False,
+            fate_of_scope=Fate.UNKNOWN if commits else Fate.ABORTED,
+        )
 
 
 async def _begin(client: Client, workload: Workload) -> bool:
     for _ in range(_TRIES):
         try:
-            was_cancelled = await cancelled_somewhere(client, client.begin, workload.cancelled, "transaction", raises=True)
+            was_cancelled = await cancelled_somewhere(
+                client, client.begin, workload.cancelled, "transaction", raises=True
+            )
         except (TransactionFatal, ProducerClosed):
             if not await client.renew():
                 return False
@@ -107,13 +114,17 @@ async def _begin(client: Client, workload: Workload) -> bool:
     return False
 
 
-async def _fill(client: Client, workload: Workload, tasks: list[int], *, swallows: bool = True) -> None:
+async def _fill(
+    client: Client, workload: Workload, tasks: list[int], *, swallows: bool = True
+) -> None:
     """Send the transaction's records, and in some transactions an offset."""
 
     async def one(records: int) -> None:
         for _ in range(records):
             if swallows:
-                await cancelled_somewhere(client, lambda: send_once(client, workload), workload.cancelled, "send")
+                await cancelled_somewhere(
+                    client, lambda: send_once(client, workload), workload.cancelled, "send"
+                )
             else:
                 await send_once(client, workload)
             if workload.pause and client.rng.random() < 0.2:
@@ -135,7 +146,9 @@ async def _fill(client: Client, workload: Workload, tasks: list[int], *, swallow
             await commit_offset()
 
 
-async def _end(client: Client, workload: Workload, *, wants_commit: bool, fate_of_scope: Fate | None = None) -> None:
+async def _end(
+    client: Client, workload: Workload, *, wants_commit: bool, fate_of_scope: Fate | None = None
+) -> None:
     """Commit or abort, with retries, until the outcome is known or cannot be known."""
     ending = _Ending(client, workload, wants_commit=wants_commit, fate_of_scope=fate_of_scope)
     fate = None
@@ -149,7 +162,9 @@ async def _end(client: Client, workload: Workload, *, wants_commit: bool, fate_o
 class _Ending:
     """Ends one transaction, call by call."""
 
-    def __init__(self, client: Client, workload: Workload, *, wants_commit: bool, fate_of_scope: Fate | None) -> None:
+    def __init__(
+        self, client: Client, workload: Workload, *, wants_commit: bool, fate_of_scope: Fate | None
+    ) -> None:
         self._client = client
         self._probability = workload.cancelled
         self._wants_commit = wants_commit
@@ -162,8 +177,16 @@ class _Ending:
         self._asked_commit |= self._wants_commit
         call = client.commit if self._wants_commit else client.abort
         try:
-            was_cancelled = await cancelled_somewhere(client, call, self._probability, "transaction", raises=True)
-        except (TransactionAbortable, TransactionMisuse, TransactionFatal, ProducerClosed, TransactionTimeout) as error:
+            was_cancelled = await cancelled_somewhere(
+                client, call, self._probability, "transaction", raises=True
+            )
+        except (
+            TransactionAbortable,
+            TransactionMisuse,
+            TransactionFatal,
+            ProducerClosed,
+            TransactionTimeout,
+        ) as error:
             return self._failed(error)
         if not was_cancelled:
             return Fate.COMMITTED if self._wants_commit else Fate.ABORTED
@@ -180,7 +203,9 @@ class _Ending:
         # a requested commit may have happened although its answer was lost
         if isinstance(error, TransactionFatal):
             return Fate.UNKNOWN if self._asked_commit else Fate.ABORTED
-        return Fate.UNKNOWN if self._client.is_stopping or isinstance(error, ProducerClosed) else None
+        return (
+            Fate.UNKNOWN if self._client.is_stopping or isinstance(error, ProducerClosed) else None
+        )
 
     def _misused(self, error: TransactionMisuse) -> Fate | None:
         """Handle TransactionMisuse: no transaction is open any more, or its commit is in flight."""

@@ -51,24 +51,35 @@ async def _step(client: Client, workload: Workload, deliveries: list[Any], left:
     rng = client.rng
     drawn = rng.random()
     if drawn < 0.84:
-        await cancelled_somewhere(client, lambda: send_once(client, workload, deliveries), workload.cancelled, "send")
+        await cancelled_somewhere(
+            client, lambda: send_once(client, workload, deliveries), workload.cancelled, "send"
+        )
         return 1
     if drawn < 0.9:
         count = min(left, rng.randint(2, 6))
         topic, size, _, partition = _record(client, workload)
         await cancelled_somewhere(
-            client, lambda: client.send_many(topic, count, size=size, partition=partition), workload.cancelled, "send_many"
+            client,
+            lambda: client.send_many(topic, count, size=size, partition=partition),
+            workload.cancelled,
+            "send_many",
         )
         return count
     if drawn < 0.95:
         timeout = rng.choice((None, 0.0, 0.05, 1.0))
-        await cancelled_somewhere(client, lambda: client.flush(timeout), workload.cancelled, "flush")
+        await cancelled_somewhere(
+            client, lambda: client.flush(timeout), workload.cancelled, "flush"
+        )
     elif deliveries:
-        await cancelled_somewhere(client, lambda: _wait(rng.choice(deliveries)), workload.cancelled, "wait")
+        await cancelled_somewhere(
+            client, lambda: _wait(rng.choice(deliveries)), workload.cancelled, "wait"
+        )
     return 0
 
 
-async def send_once(client: Client, workload: Workload, deliveries: list[Any] | None = None) -> None:
+async def send_once(
+    client: Client, workload: Workload, deliveries: list[Any] | None = None
+) -> None:
     """Send one record, by a random one of the methods."""
     topic, size, key, partition = _record(client, workload)
     drawn = client.rng.random()
@@ -101,7 +112,12 @@ async def _wait(delivery: Any) -> None:
 
 
 async def cancelled_somewhere(
-    client: Client, call: Callable[[], Awaitable[Any]], probability: float, kind: str, *, raises: bool = False
+    client: Client,
+    call: Callable[[], Awaitable[Any]],
+    probability: float,
+    kind: str,
+    *,
+    raises: bool = False,
 ) -> bool:
     """Await a call; with `probability`, cancel it after some event-loop iterations or some time. Returns True if it was cancelled.
 
@@ -137,7 +153,11 @@ class _Canceller:
         self._handle: asyncio.Handle | None = None
         if rng.random() < probability:
             turns, seconds = rng.randrange(_TURNS), rng.choice((0.0, rng.expovariate(1 / _SECONDS)))
-            self._handle = self._loop.call_later(seconds, self._strike, 0) if seconds else self._loop.call_soon(self._strike, turns)
+            self._handle = (
+                self._loop.call_later(seconds, self._strike, 0)
+                if seconds
+                else self._loop.call_soon(self._strike, turns)
+            )
 
     def _strike(self, turns: int) -> None:
         if turns:

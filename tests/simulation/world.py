@@ -55,7 +55,9 @@ class World:
         token_trouble: what is wrong with the source of tokens; empty: nothing.
     """
 
-    def __init__(self, plan: Plan, cluster: FakeCluster, history: History, loop: JumpingLoop) -> None:
+    def __init__(
+        self, plan: Plan, cluster: FakeCluster, history: History, loop: JumpingLoop
+    ) -> None:
         assert cluster.network is not None
         self.cluster = cluster
         self.fired: Counter[str] = Counter()
@@ -70,7 +72,9 @@ class World:
         self._rng = random.Random(f"world {plan.seed}")
         self._scripted: list[tuple[str, Rule]] = []
         self._deeds: list[asyncio.Task[None]] = []
-        self.network: SeededNetwork = SeededNetwork(cluster.network, plan.weather, random.Random(f"network {plan.seed}"), self._on_network)
+        self.network: SeededNetwork = SeededNetwork(
+            cluster.network, plan.weather, random.Random(f"network {plan.seed}"), self._on_network
+        )
 
     # --- the run
 
@@ -206,7 +210,11 @@ class World:
 
     def forget_producers(self, topic: str, partition: int) -> None:
         """Remove a partition's state of idempotent producers long after the last record, as after `producer.id.expiration.ms`."""
-        if not all(sent.refused or sent.is_acknowledged for sent in self._history.sent if sent.topic == topic):
+        if not all(
+            sent.refused or sent.is_acknowledged
+            for sent in self._history.sent
+            if sent.topic == topic
+        ):
             return
         self.count("forget_producers")
         self._sleep(_EXPIRATION)
@@ -215,11 +223,17 @@ class World:
 
     def hand_over(self, broker: int) -> None:
         """Move a broker's leaderships to other running brokers."""
-        others = [number for number, other in self.cluster.brokers.items() if number != broker and other.is_running]
+        others = [
+            number
+            for number, other in self.cluster.brokers.items()
+            if number != broker and other.is_running
+        ]
         for topic in self.cluster.topics:
             for partition in topic.partitions:
                 if partition.leader == broker:
-                    self.move_leader(topic.name, partition.index, self._rng.choice(others) if others else None)
+                    self.move_leader(
+                        topic.name, partition.index, self._rng.choice(others) if others else None
+                    )
 
     async def stop_broker(self, number: int, kind: str, *, tail: bool = False) -> None:
         """Stop a broker at once; with `tail`, lose the records that its followers do not have."""
@@ -228,7 +242,12 @@ class World:
             return
         self.count(kind)
         self._history.tell("cluster", f"broker {number} ends")
-        led = [partition for topic in self.cluster.topics for partition in topic.partitions if partition.leader == number]
+        led = [
+            partition
+            for topic in self.cluster.topics
+            for partition in topic.partitions
+            if partition.leader == number
+        ]
         # first, so that no lost record is acknowledged
         broker.disconnect_all()
         if tail:
@@ -241,7 +260,10 @@ class World:
         log = partition.log
         if log.replicated < log.end_offset:
             kept = self._rng.randint(log.replicated, log.end_offset - 1)
-            self._history.tell("cluster", f"partition {partition.index} loses what is behind {kept} of {log.end_offset}")
+            self._history.tell(
+                "cluster",
+                f"partition {partition.index} loses what is behind {kept} of {log.end_offset}",
+            )
             if log.truncate(kept):
                 self.count("lost_tail")
                 self.has_lost = True
@@ -261,7 +283,9 @@ class World:
     def jump(self, seconds: float, calendar: float) -> None:
         """Let the process sleep, and change the calendar."""
         self.count("clock")
-        self._history.tell("clock", f"{seconds} s pass unnoticed, the calendar moves by {calendar} s")
+        self._history.tell(
+            "clock", f"{seconds} s pass unnoticed, the calendar moves by {calendar} s"
+        )
         self._calendar += calendar
         self._sleep(seconds)
 
@@ -271,7 +295,10 @@ class World:
 
     def has_others(self, broker: int) -> bool:
         """Return whether other brokers lead partitions of a topic of which this broker leads some."""
-        leaders = [{partition.leader for partition in topic.partitions} - {None} for topic in self.cluster.topics]
+        leaders = [
+            {partition.leader for partition in topic.partitions} - {None}
+            for topic in self.cluster.topics
+        ]
         return any(broker in some and len(some) > 1 for some in leaders)
 
     def wall_clock(self) -> float:

@@ -23,7 +23,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from aioproducer.spark import session
 
     with skipped_without_java():
-        made = session("tests", shuffle_partitions=2, warehouse=tmp_path_factory.mktemp("warehouse"), extra_conf={"spark.log.level": "OFF"})
+        made = session(
+            "tests",
+            shuffle_partitions=2,
+            warehouse=tmp_path_factory.mktemp("warehouse"),
+            extra_conf={"spark.log.level": "OFF"},
+        )
     yield made
     made.stop()
 

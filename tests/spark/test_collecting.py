@@ -31,7 +31,9 @@ print(json.dumps(found))
 @pytest.mark.parametrize(("main", "is_spared"), [("pyspark.daemon", True), ("pytest", False)])
 def test_modules_are_kept_out_of_collections(main: str, is_spared: bool) -> None:
     """In Spark's daemon alone; and again once more modules are imported, so that the objects of tasks do not gather."""
-    done = subprocess.run([sys.executable, "-c", _PROGRAM, main], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, main], check=True, capture_output=True, text=True
+    )
     first, second, third = json.loads(done.stdout)
     if is_spared:
         assert first > 1000

@@ -23,8 +23,20 @@ TABLE = [
     ),
     # what Spark's source gives
     (
-        [(n, k) for n, k in zip(["key", "value", "topic", "partition"], ["binary", "binary", "string", "int"], strict=True)]
-        + [("offset", "bigint"), ("timestamp", "timestamp"), ("timestampType", "int"), ("headers", HEADERS)],
+        [
+            (n, k)
+            for n, k in zip(
+                ["key", "value", "topic", "partition"],
+                ["binary", "binary", "string", "int"],
+                strict=True,
+            )
+        ]
+        + [
+            ("offset", "bigint"),
+            ("timestamp", "timestamp"),
+            ("timestampType", "int"),
+            ("headers", HEADERS),
+        ],
         [],
     ),
     ([], ["there is no column 'value'"]),
@@ -39,9 +51,17 @@ TABLE = [
         [("value", "binary"), ("keys", "binary")],
         ["column 'keys' is not written: did you mean 'key'? Else drop it, or put it into value"],
     ),
-    ([("value", "binary"), ("id", "bigint")], [f"column 'id' is not written: drop it, or put it into value. {LISTED}"]),
+    (
+        [("value", "binary"), ("id", "bigint")],
+        [f"column 'id' is not written: drop it, or put it into value. {LISTED}"],
+    ),
     ([("value", "binary"), ("value", "binary")], ["there are 2 columns 'value': keep one"]),
-    ([("value", "int")], ["column 'value' is int, and it has to be binary or string (cast it: .cast('string'), or to_json)"]),
+    (
+        [("value", "int")],
+        [
+            "column 'value' is int, and it has to be binary or string (cast it: .cast('string'), or to_json)"
+        ],
+    ),
     (
         [("value", "struct<a:int>"), ("key", "bigint")],
         [
@@ -59,11 +79,15 @@ TABLE = [
     ),
     (
         [("value", "string"), ("headers", "map<string,binary>")],
-        [f"column 'headers' is map<string,binary>, and it has to be {HEADERS} (names and order of the fields count)"],
+        [
+            f"column 'headers' is map<string,binary>, and it has to be {HEADERS} (names and order of the fields count)"
+        ],
     ),
     (
         [("value", "string"), ("timestamp", "timestamp_ntz")],
-        ["column 'timestamp' is timestamp_ntz, and it has to be timestamp (cast it: .cast('timestamp'))"],
+        [
+            "column 'timestamp' is timestamp_ntz, and it has to be timestamp (cast it: .cast('timestamp'))"
+        ],
     ),
 ]
 
@@ -88,7 +112,9 @@ def test_texts(columns: list[tuple[str, str]], problems: list[str]) -> None:
         ),
     ],
 )
-def test_a_topic_is_named_once_or_in_each_row(columns: list[tuple[str, str]], problems: list[str]) -> None:
+def test_a_topic_is_named_once_or_in_each_row(
+    columns: list[tuple[str, str]], problems: list[str]
+) -> None:
     assert column_problems([("value", "string"), *columns], has_topic=False) == problems
 
 

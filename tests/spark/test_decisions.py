@@ -61,7 +61,8 @@ def test_what_a_task_commits_first(decided: int | None, task: int) -> None:
     decision = None if decided is None else Decision(decided, (entry(0), None))
     if decided is not None and decided > BATCH:
         with pytest.raises(
-            CheckpointTooOld, match=f"'{NAME}' is at batch {decided}, and Spark runs batch {BATCH}: the checkpoint is older"
+            CheckpointTooOld,
+            match=f"'{NAME}' is at batch {decided}, and Spark runs batch {BATCH}: the checkpoint is older",
         ):
             decided_entry(NAME, decision, BATCH, task)
         return
@@ -69,7 +70,10 @@ def test_what_a_task_commits_first(decided: int | None, task: int) -> None:
     assert decided_entry(NAME, decision, BATCH, task) == expected
 
 
-@pytest.mark.parametrize(("marked", "expected"), [(None, False), (0, False), (BATCH - 1, False), (BATCH, True), (BATCH + 1, None)])
+@pytest.mark.parametrize(
+    ("marked", "expected"),
+    [(None, False), (0, False), (BATCH - 1, False), (BATCH, True), (BATCH + 1, None)],
+)
 def test_what_a_mark_means(marked: int | None, expected: bool | None) -> None:
     """A mark of the batch: committed. One of a later batch: the checkpoint is too old, even if the decision names it."""
     mark = None if marked is None else Mark(marked, 1, 1, 1)
@@ -85,7 +89,9 @@ def test_a_mark_of_other_rows_is_not_that_of_a_decided_transaction(what: int) ->
     """Rows, bytes and checksum, each alone; and the mark of an earlier batch."""
     same = Mark(BATCH, *entry(0)[1:])
     assert is_entry_committed(NAME, same, BATCH, entry(0))
-    assert not is_entry_committed(NAME, Mark(*(one - (at == what) for at, one in enumerate(same))), BATCH, entry(0))
+    assert not is_entry_committed(
+        NAME, Mark(*(one - (at == what) for at, one in enumerate(same))), BATCH, entry(0)
+    )
     assert not is_entry_committed(NAME, None, BATCH, entry(0))
 
 
@@ -101,7 +107,10 @@ def decisions() -> Iterator[Decision | None]:
         for tasks in (1, 2, 3):
             for has_entry in itertools.product((True, False), repeat=tasks):
                 if any(has_entry):
-                    yield Decision(batch, tuple(entry(task) if has else None for task, has in enumerate(has_entry)))
+                    yield Decision(
+                        batch,
+                        tuple(entry(task) if has else None for task, has in enumerate(has_entry)),
+                    )
 
 
 def layouts() -> Iterator[list[TaskReport]]:
@@ -117,23 +126,41 @@ def cases() -> Iterator[tuple[Decision | None, list[TaskReport], set[int]]]:
         skipped = {one.task for one in reports if one.state is TaskState.SKIPPED}
         asked = unsettled(decision, BATCH, reports)
         for answers in itertools.product((True, False), repeat=len(asked)):
-            yield decision, reports, skipped | {task for task, is_done in zip(asked, answers, strict=True) if is_done}
+            yield (
+                decision,
+                reports,
+                skipped | {task for task, is_done in zip(asked, answers, strict=True) if is_done},
+            )
 
 
-def expected(decision: Decision | None, reports: list[TaskReport], committed: set[int]) -> Verdict | type[Exception]:
+def expected(
+    decision: Decision | None, reports: list[TaskReport], committed: set[int]
+) -> Verdict | type[Exception]:
     """What a driver must do, said again and in other words than `judge` does."""
     if decision is not None and decision.batch > BATCH:
         return AnotherDriver
     tasks = {one.task: one for one in reports}
-    fresh = {task: Entry(one.prepared, one.rows, one.bytes, one.checksum) for task, one in tasks.items() if one.prepared}
-    decided = {task: one for task, one in enumerate(decision.entries) if one} if decision is not None and decision.batch == BATCH else {}
+    fresh = {
+        task: Entry(one.prepared, one.rows, one.bytes, one.checksum)
+        for task, one in tasks.items()
+        if one.prepared
+    }
+    decided = (
+        {task: one for task, one in enumerate(decision.entries) if one}
+        if decision is not None and decision.batch == BATCH
+        else {}
+    )
     done = {task for task in decided if task in committed}
     if not done:
         if any(one.state is TaskState.SKIPPED for one in reports):
             return HalfCommitted
         if not fresh:
             return Verdict(None, (), ())
-        return Verdict(Decision(BATCH, tuple(fresh.get(task) for task in range(len(reports)))), tuple(fresh), ())
+        return Verdict(
+            Decision(BATCH, tuple(fresh.get(task) for task in range(len(reports)))),
+            tuple(fresh),
+            (),
+        )
     if done == decided.keys():
         return Verdict(None, (), tuple(one.prepared for one in fresh.values()))
     assert decision is not None
@@ -148,8 +175,14 @@ def expected(decision: Decision | None, reports: list[TaskReport], committed: se
     if not same:
         return HalfCommitted
     missing = [task for task in decided if task not in done]
-    entries = tuple(fresh[task] if task in missing else decided.get(task) for task in range(len(reports)))
-    return Verdict(Decision(BATCH, entries), tuple(missing), tuple(fresh[task].prepared for task in fresh if task not in missing))
+    entries = tuple(
+        fresh[task] if task in missing else decided.get(task) for task in range(len(reports))
+    )
+    return Verdict(
+        Decision(BATCH, entries),
+        tuple(missing),
+        tuple(fresh[task].prepared for task in fresh if task not in missing),
+    )
 
 
 def test_the_driver_exhaustively() -> None:
@@ -168,7 +201,14 @@ def test_the_driver_exhaustively() -> None:
             named = {one.prepared for one in got.decision.entries if one} if got.decision else set()
             assert not named & set(got.aborts)
         seen[kind] = seen.get(kind, 0) + 1
-    assert seen.keys() == {"AnotherDriver", "HalfCommitted", Standing.UNDECIDED, Standing.UNDONE, Standing.HALF, Standing.DONE}
+    assert seen.keys() == {
+        "AnotherDriver",
+        "HalfCommitted",
+        Standing.UNDECIDED,
+        Standing.UNDONE,
+        Standing.HALF,
+        Standing.DONE,
+    }
     assert sum(seen.values()) == 1940
 
 
@@ -178,20 +218,28 @@ CHANGES = [("rows", 9), ("bytes", 1), ("checksum", 1)]
 
 def replay(**changed: int) -> list[TaskReport]:
     """Task 0 stands, task 1 is written again, task 2 has no rows."""
-    return [report(TaskState.SKIPPED, 0, **changed), report(TaskState.PREPARED, 1), report(TaskState.EMPTY, 2)]
+    return [
+        report(TaskState.SKIPPED, 0, **changed),
+        report(TaskState.PREPARED, 1),
+        report(TaskState.EMPTY, 2),
+    ]
 
 
 @pytest.mark.parametrize(("what", "value"), CHANGES)
 def test_a_replay_that_differs_is_refused(what: str, value: int) -> None:
     """Each of the three numbers alone. The text has both, and says what to do."""
     with pytest.raises(
-        HalfCommitted, match=r"task 1 of 3 timed out .*Task 0 had 10 rows with 1000 bytes \(checksum 0+7\), and has .*new checkpoint"
+        HalfCommitted,
+        match=r"task 1 of 3 timed out .*Task 0 had 10 rows with 1000 bytes \(checksum 0+7\), and has .*new checkpoint",
     ):
         judge(NAME, HALF, BATCH, replay(**{what: value}), {0})
 
 
 def test_another_number_of_tasks_is_refused_with_the_number_to_run() -> None:
-    with pytest.raises(HalfCommitted, match=r"tasks 1, 2 of 3 timed out .*This run has 2 tasks, .*run it with 3 once"):
+    with pytest.raises(
+        HalfCommitted,
+        match=r"tasks 1, 2 of 3 timed out .*This run has 2 tasks, .*run it with 3 once",
+    ):
         judge(NAME, Decision(BATCH, (entry(0), entry(1), entry(2))), BATCH, replay()[:2], {0})
 
 
@@ -209,13 +257,20 @@ def test_a_lost_task_may_not_be_empty() -> None:
 
 def test_a_mark_without_its_decision_is_refused() -> None:
     """The decision was forgotten or deleted: what the other tasks did cannot be told."""
-    with pytest.raises(HalfCommitted, match=r"task 0 committed it, and its decision is gone from consumer group 'spark-q-driver'"):
+    with pytest.raises(
+        HalfCommitted,
+        match=r"task 0 committed it, and its decision is gone from consumer group 'spark-q-driver'",
+    ):
         judge(NAME, None, BATCH, replay(), {0})
 
 
 def test_the_older_driver_keeps_what_the_newer_committed() -> None:
     """Its tasks prepared before the newer driver decided, with the same rows: what is committed keeps its entry, and theirs is aborted."""
-    reports = [report(TaskState.PREPARED, 0), report(TaskState.PREPARED, 1), report(TaskState.EMPTY, 2)]
+    reports = [
+        report(TaskState.PREPARED, 0),
+        report(TaskState.PREPARED, 1),
+        report(TaskState.EMPTY, 2),
+    ]
     assert unsettled(HALF, BATCH, reports) == [0, 1]
     verdict = judge(NAME, HALF, BATCH, reports, {0})
     assert verdict.decision is not None
@@ -226,15 +281,34 @@ def test_the_older_driver_keeps_what_the_newer_committed() -> None:
 @pytest.mark.parametrize("batch", [BATCH - 1, BATCH, BATCH + 1])
 def test_only_what_is_not_decided_is_aborted(batch: int) -> None:
     """Both numbers of a transaction count: an older epoch of the same producer id is another transaction."""
-    told = [report(TaskState.PREPARED, 0), None, report(TaskState.SKIPPED, 2), report(TaskState.PREPARED, 3)]
+    told = [
+        report(TaskState.PREPARED, 0),
+        None,
+        report(TaskState.SKIPPED, 2),
+        report(TaskState.PREPARED, 3),
+    ]
     newest = Decision(batch, (entry(0, epoch=2), None, None, entry(3, epoch=1)))
-    assert not_decided(newest, BATCH, told) == ((prepared(3, 2),) if batch == BATCH else (prepared(0, 2), prepared(3, 2)))
+    assert not_decided(newest, BATCH, told) == (
+        (prepared(3, 2),) if batch == BATCH else (prepared(0, 2), prepared(3, 2))
+    )
     assert not_decided(None, BATCH, told) == (prepared(0, 2), prepared(3, 2))
 
 
 def test_lost_names_tasks_and_both_causes() -> None:
-    text = str(lost(NAME, BATCH, dict.fromkeys(range(30), "PRODUCER_FENCED") | {4: "INVALID_TXN_STATE"}, 900_000))
+    text = str(
+        lost(
+            NAME,
+            BATCH,
+            dict.fromkeys(range(30), "PRODUCER_FENCED") | {4: "INVALID_TXN_STATE"},
+            900_000,
+        )
+    )
     assert "tasks 0, 1, 2, " in text
     assert "19 and 10 more were ended" in text
-    for words in ("(INVALID_TXN_STATE, PRODUCER_FENCED)", "transaction.timeout.ms=900000", "spark.speculation", "Run the query again"):
+    for words in (
+        "(INVALID_TXN_STATE, PRODUCER_FENCED)",
+        "transaction.timeout.ms=900000",
+        "spark.speculation",
+        "Run the query again",
+    ):
         assert words in text

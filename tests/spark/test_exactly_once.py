@@ -58,11 +58,18 @@ class Place:
 
     def rows(self, number: int) -> DataFrame:
         """The rows of one file, in a file of its own."""
-        return self.spark.range(number * FILE_ROWS, (number + 1) * FILE_ROWS, 1, 1).select(F.col("id").cast("string").alias("value"))
+        return self.spark.range(number * FILE_ROWS, (number + 1) * FILE_ROWS, 1, 1).select(
+            F.col("id").cast("string").alias("value")
+        )
 
     def run(self, kind: str, checkpoint: str = "checkpoint") -> None:
         """One run of the query, a file a batch, two tasks each."""
-        rows = self.spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(str(self.folder / "in")).repartition(2)
+        rows = (
+            self.spark.readStream.schema("value string")
+            .option("maxFilesPerTrigger", 1)
+            .text(str(self.folder / "in"))
+            .repartition(2)
+        )
         query = (
             rows.writeStream.format(kind)
             .option("kafka.bootstrap.servers", self.server.bootstrap_servers)
@@ -80,14 +87,24 @@ class Place:
     def write(self, rows: DataFrame, **options: str) -> None:
         """One batch, exactly once."""
         servers = self.server.bootstrap_servers
-        writer = rows.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", servers)
+        writer = (
+            rows.write.format("aioproducer")
+            .mode("append")
+            .option("kafka.bootstrap.servers", servers)
+        )
         writer.options(topic=self.topic, delivery="exactly_once", **options).save()
 
     def read(self) -> Counter[str]:
         """The values that a reader of committed records has, and how often."""
-        source = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.server.bootstrap_servers)
-        source = source.option("subscribe", self.topic).option("kafka.isolation.level", "read_committed")
-        return Counter(row.value for row in source.load().selectExpr("string(value) as value").collect())
+        source = self.spark.read.format("kafka").option(
+            "kafka.bootstrap.servers", self.server.bootstrap_servers
+        )
+        source = source.option("subscribe", self.topic).option(
+            "kafka.isolation.level", "read_committed"
+        )
+        return Counter(
+            row.value for row in source.load().selectExpr("string(value) as value").collect()
+        )
 
 
 @pytest.fixture
@@ -130,9 +147,17 @@ def test_foreach_batch(place: Place) -> None:
         if len(seen) == 2:
             raise RuntimeError("after the write")
 
-    source = place.spark.readStream.schema("value string").option("maxFilesPerTrigger", 1).text(str(place.folder / "in"))
+    source = (
+        place.spark.readStream.schema("value string")
+        .option("maxFilesPerTrigger", 1)
+        .text(str(place.folder / "in"))
+    )
     for run in range(2):
-        query = source.writeStream.foreachBatch(write).option("checkpointLocation", str(place.folder / "each")).trigger(availableNow=True)
+        query = (
+            source.writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(place.folder / "each"))
+            .trigger(availableNow=True)
+        )
         started = query.start()
         if run:
             started.awaitTermination()

@@ -10,9 +10,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping
 
-from aioproducer import BrokerError, KafkaError, TransactionMisuse, TransactionResolver, TransactionTimeout
+from aioproducer import (
+    BrokerError,
+    KafkaError,
+    TransactionMisuse,
+    TransactionResolver,
+    TransactionTimeout,
+)
 from aioproducer.spark import ledger as ledger_module
-from aioproducer.spark.decisions import AnotherDriver, CheckpointTooOld, HalfCommitted, Lost, TaskReport, TaskState
+from aioproducer.spark.decisions import (
+    AnotherDriver,
+    CheckpointTooOld,
+    HalfCommitted,
+    Lost,
+    TaskReport,
+    TaskState,
+)
 from aioproducer.spark.exactly_once import Ledger, Step, TaskTransaction, abort_batch, commit_batch
 from aioproducer.spark.ledger import LedgerError
 from aioproducer.testing import FakeCluster
@@ -38,7 +51,9 @@ class Place:
     def ledger(self, process: Process | None = None, max_ends: int = 1) -> Ledger:
         return self.clients.make_ledger(process or Process(random.Random(1)), max_ends)
 
-    async def task(self, batch: int, task: int, rows: int = 2, process: Process | None = None) -> TaskReport:
+    async def task(
+        self, batch: int, task: int, rows: int = 2, process: Process | None = None
+    ) -> TaskReport:
         """What the writer does."""
         transaction = TaskTransaction(self.ledger(process), batch, task)
         counts = (rows, rows * 100, 7 + task)
@@ -50,7 +65,9 @@ class Place:
             producer = await transaction.begin()
             if producer is None:
                 return transaction.skipped(*counts)
-            await self.clients.write(producer, [Row(batch, 10 * task + number) for number in range(rows)])
+            await self.clients.write(
+                producer, [Row(batch, 10 * task + number) for number in range(rows)]
+            )
             await transaction.mark(*counts)
             return await transaction.prepare()
         except BaseException:
@@ -60,7 +77,13 @@ class Place:
     async def tasks(self, batch: int, *rows: int) -> list[TaskReport]:
         return [await self.task(batch, task, count) for task, count in enumerate(rows)]
 
-    async def commit(self, batch: int, reports: list[TaskReport], process: Process | None = None, max_ends: int = 1) -> None:
+    async def commit(
+        self,
+        batch: int,
+        reports: list[TaskReport],
+        process: Process | None = None,
+        max_ends: int = 1,
+    ) -> None:
         await commit_batch(self.ledger(process, max_ends), batch, reports, self.reached)
 
     async def abort(self, batch: int, reports: list[TaskReport | None]) -> None:
@@ -85,7 +108,9 @@ async def placed(version: int = 2) -> AsyncIterator[Place]:
     async with FakeCluster(memory=True, transaction_version=version) as cluster:
         cluster.create_topic(TOPIC, partitions=2)
         chance = random.Random(1).random
-        async with TransactionResolver(bootstrap_servers=cluster.bootstrap_servers, dialer=cluster.network, chance=chance) as resolver:
+        async with TransactionResolver(
+            bootstrap_servers=cluster.bootstrap_servers, dialer=cluster.network, chance=chance
+        ) as resolver:
             clients = FakeClients(cluster, resolver, chance)
             try:
                 yield Place(cluster, clients)
@@ -108,11 +133,21 @@ async def test_batches_one_after_the_other(version: int) -> None:
         assert [report.state for report in reports] == ["prepared", "empty", "prepared"]
         assert place.rows() == []
         await place.commit(0, reports)
-        assert place.steps == [("commit", 0), ("undecided", 0), ("decided", 0), ("ended", 1), ("ended", 2), ("committed", 0)]
+        assert place.steps == [
+            ("commit", 0),
+            ("undecided", 0),
+            ("decided", 0),
+            ("ended", 1),
+            ("ended", 2),
+            ("committed", 0),
+        ]
         assert NAME.transactional_id(1) not in place.cluster.transactions
         await place.commit(1, await place.tasks(1, 2, 2))
         assert place.rows() == rows_of(0, 0, 2) + rows_of(1, 0, 1)
-        assert (await place.ledger().mark(0, stable=True), place.state(0)) == ((1, 2, 200, 7), "CompleteCommit")
+        assert (await place.ledger().mark(0, stable=True), place.state(0)) == (
+            (1, 2, 200, 7),
+            "CompleteCommit",
+        )
 
 
 @jumping
@@ -192,7 +227,9 @@ async def test_a_transaction_that_timed_out_is_lost_and_written_again(version: i
         await asyncio.sleep(61.0)
         reports += [await place.task(0, 1)]
         before = place.asked("EndTxn")
-        with pytest.raises(Lost, match=r"task 0 were ended .*transaction.timeout.ms=60000.*spark.speculation"):
+        with pytest.raises(
+            Lost, match=r"task 0 were ended .*transaction.timeout.ms=60000.*spark.speculation"
+        ):
             await place.commit(0, reports)
         assert place.asked("EndTxn") - before == 3  # the decision's, and one each
         assert place.rows() == rows_of(0, 1)
@@ -211,10 +248,14 @@ async def test_a_fenced_transaction_may_be_committed(version: int) -> None:
         for batch, is_commit in ((0, True), (1, False)):
             (report,) = await place.tasks(batch, 2)
             assert report.prepared is not None
-            await (place.clients.resolver.commit if is_commit else place.clients.resolver.abort)(report.prepared)
+            await (place.clients.resolver.commit if is_commit else place.clients.resolver.abort)(
+                report.prepared
+            )
             assert (await TaskTransaction(place.ledger(), batch, 0).begin() is None) is is_commit
             entry = ledger_module.Entry(report.prepared, report.rows, report.bytes, report.checksum)
-            assert await place.ledger().commits(batch, 0, entry) == (None if is_commit else "PRODUCER_FENCED")
+            assert await place.ledger().commits(batch, 0, entry) == (
+                None if is_commit else "PRODUCER_FENCED"
+            )
 
 
 @VERSIONS
@@ -232,7 +273,11 @@ async def test_a_mark_of_a_later_decision_is_not_that_of_this_one(version: int) 
             later = await place.tasks(0, 2, 2)
             ledger = place.ledger()
             async with ledger.lock() as driver:
-                entries = [ledger_module.Entry(one.prepared, one.rows, one.bytes, one.checksum) for one in later if one.prepared]
+                entries = [
+                    ledger_module.Entry(one.prepared, one.rows, one.bytes, one.checksum)
+                    for one in later
+                    if one.prepared
+                ]
                 await ledger.decide(driver, ledger_module.Decision(0, tuple(entries)))
             await place.clients.resolver.commit(entries[0].prepared)
             await asyncio.sleep(61.0)
@@ -245,7 +290,9 @@ async def test_a_mark_of_a_later_decision_is_not_that_of_this_one(version: int) 
                 await stands_still(driver, decision)
                 await next_driver()
 
-        slow = Slow(ledger.name, ledger.topic, ledger.config, ledger.resolver, ledger.make_producer, 1)
+        slow = Slow(
+            ledger.name, ledger.topic, ledger.config, ledger.resolver, ledger.make_producer, 1
+        )
         with pytest.raises(Lost, match="task 0 were ended"):
             await commit_batch(slow, 0, reports)
         with pytest.raises(HalfCommitted, match="run it with 2 once"):
@@ -260,7 +307,9 @@ async def test_a_refusal_that_says_nothing_of_the_transaction_is_an_error() -> N
     async with placed() as place:
         reports = await place.tasks(0, 2, 2)
         place.reached = lambda step, /, **_where: (  # type: ignore[method-assign]
-            place.cluster.fail("EndTxn", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED") if step == "decided" else None
+            place.cluster.fail("EndTxn", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+            if step == "decided"
+            else None
         )
         with pytest.raises(BrokerError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
             await place.commit(0, reports)
@@ -275,9 +324,15 @@ async def test_offsets_of_others_are_refused() -> None:
     async with placed() as place:
         producer = await place.ledger().producer("other")
         async with producer.whole.transaction():  # type: ignore[attr-defined]
-            await producer.send_position_to_transaction(NAME.decision_group(), 7, "page 3", topic=TOPIC)
-            await producer.send_position_to_transaction(NAME.mark_group(0), 7, "page 3", topic=TOPIC)
-        with pytest.raises(LedgerError, match="'spark-q-driver' has offset 7 with metadata 'page 3'"):
+            await producer.send_position_to_transaction(
+                NAME.decision_group(), 7, "page 3", topic=TOPIC
+            )
+            await producer.send_position_to_transaction(
+                NAME.mark_group(0), 7, "page 3", topic=TOPIC
+            )
+        with pytest.raises(
+            LedgerError, match="'spark-q-driver' has offset 7 with metadata 'page 3'"
+        ):
             await place.task(0, 0)
         with pytest.raises(LedgerError, match="'spark-q-0' has offset 7 with metadata 'page 3'"):
             await TaskTransaction(place.ledger(), 0, 0).begin()
@@ -348,7 +403,10 @@ async def test_a_task_that_is_cancelled_leaves_nothing_open(version: int) -> Non
             await asyncio.wait([task])
             if not task.cancelled():
                 break
-            assert NAME.transactional_id(0) not in place.cluster.transactions or place.state(0) != "Ongoing"
+            assert (
+                NAME.transactional_id(0) not in place.cluster.transactions
+                or place.state(0) != "Ongoing"
+            )
             await place.commit(at, await place.tasks(at, 2))
         assert at > 15
         assert place.rows() == sorted(row for batch in range(1, at) for row in rows_of(batch, 0))
@@ -360,13 +418,17 @@ async def test_a_driver_that_is_cancelled_is_followed_by_the_next(version: int) 
     """At each await: the next run of the batch commits it."""
     async with placed(version) as place:
         for at in range(1, 100):
-            task = asyncio.ensure_future(place.commit(at, await place.tasks(at, 2, 2), Cancelled(at), 64))
+            task = asyncio.ensure_future(
+                place.commit(at, await place.tasks(at, 2, 2), Cancelled(at), 64)
+            )
             await asyncio.wait([task])
             if not task.cancelled():
                 break
             await place.commit(at, await place.tasks(at, 2, 2))
         assert at > 12
-        assert place.rows() == sorted(row for batch in range(1, at + 1) for row in rows_of(batch, 0, 1))
+        assert place.rows() == sorted(
+            row for batch in range(1, at + 1) for row in rows_of(batch, 0, 1)
+        )
 
 
 @jumping
@@ -393,7 +455,10 @@ async def test_an_abort_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -
         began = asyncio.get_running_loop().time()
         await place.abort(0, [*reports])
         assert asyncio.get_running_loop().time() - began < 11.0
-        assert "transactions of batch 0 of 'spark-q' stay open until the next run or their time-out" in caplog.text
+        assert (
+            "transactions of batch 0 of 'spark-q' stay open until the next run or their time-out"
+            in caplog.text
+        )
 
 
 @jumping
@@ -402,7 +467,9 @@ async def test_a_coordinator_that_does_not_answer_ends_the_commit_in_time() -> N
     async with placed() as place:
         reports = await place.tasks(0, 2, 2)
         place.reached = lambda step, /, **_where: (  # type: ignore[method-assign]
-            place.cluster.fail("EndTxn", "CONCURRENT_TRANSACTIONS", times=None) if step == "decided" else None
+            place.cluster.fail("EndTxn", "CONCURRENT_TRANSACTIONS", times=None)
+            if step == "decided"
+            else None
         )
         with pytest.raises(TransactionTimeout):
             await place.commit(0, reports, max_ends=2)

@@ -38,7 +38,11 @@ class Task:
 
     def __init__(self, number: int, batch: int | None = 0) -> None:
         self._number = number
-        self._properties = {} if batch is None else {"streaming.sql.batchId": str(batch), "sql.streaming.queryId": "q"}
+        self._properties = (
+            {}
+            if batch is None
+            else {"streaming.sql.batchId": str(batch), "sql.streaming.queryId": "q"}
+        )
 
     def partitionId(self) -> int:
         return self._number
@@ -53,10 +57,14 @@ class Task:
 class Query:
     """Runs the tasks and the driver of a query."""
 
-    def __init__(self, brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
+    def __init__(
+        self, brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch, **options: str
+    ) -> None:
         self.cluster = brokers.cluster
         kafka = {f"kafka.{name}": text for name, text in brokers.options.items()}
-        self.options = SinkOptions.of({"topic": "orders", "delivery": "exactly_once", **kafka, **options}, is_stream=True)
+        self.options = SinkOptions.of(
+            {"topic": "orders", "delivery": "exactly_once", **kafka, **options}, is_stream=True
+        )
         self.steps: list[tuple[str, dict[str, Any]]] = []
         self._patch = monkeypatch
 
@@ -65,12 +73,17 @@ class Query:
         made.reached = lambda step, **where: self.steps.append((str(step), where))
         return made
 
-    def task(self, number: int, *batches: Any, batch: int | None = 0, writer: Any = None) -> TaskMessage:
+    def task(
+        self, number: int, *batches: Any, batch: int | None = 0, writer: Any = None
+    ) -> TaskMessage:
         """Run a task. Its batches are given by their columns, or by one iterable of those."""
         columns_of = batches if not batches or isinstance(batches[0], dict) else batches[0]
         self._patch.setattr(writing.TaskContext, "get", lambda: Task(number, batch))
         rows = (
-            pa.RecordBatch.from_pydict({name: pa.array(column, pa.string()) for name, column in columns.items()}) for columns in columns_of
+            pa.RecordBatch.from_pydict(
+                {name: pa.array(column, pa.string()) for name, column in columns.items()}
+            )
+            for columns in columns_of
         )
         message: TaskMessage = pickle.loads(pickle.dumps((writer or self.writer()).write(rows)))
         return message
@@ -91,7 +104,11 @@ def values(*texts: str) -> dict[str, list[Any]]:
 def test_a_micro_batch(query: Query) -> None:
     """Nothing is visible before the driver's commit. Empty Arrow batches are no rows."""
     messages = [query.task(0, {"value": []}, values("a", "b"), values("c")), query.task(1)]
-    assert [(message.report.state, message.rows, message.bytes) for message in messages if message.report] == [
+    assert [
+        (message.report.state, message.rows, message.bytes)
+        for message in messages
+        if message.report
+    ] == [
         (TaskState.PREPARED, 3, 3),
         (TaskState.EMPTY, 0, 0),
     ]
@@ -99,7 +116,19 @@ def test_a_micro_batch(query: Query) -> None:
     query.writer().commit(messages, 0)
     assert query.values() == [b"a", b"b", b"c"]
     steps = [step for step, _ in query.steps]
-    assert steps == ["start", "rows", "rows", "written", "prepared", "start", "commit", "undecided", "decided", "ended", "committed"]
+    assert steps == [
+        "start",
+        "rows",
+        "rows",
+        "written",
+        "prepared",
+        "start",
+        "commit",
+        "undecided",
+        "decided",
+        "ended",
+        "committed",
+    ]
     assert query.steps[1][1] == {"batch": 0, "partition": 0, "attempt": 0, "rows": 2}
     assert query.steps[-2][1] == {"batch": 0, "task": 0, "number": 1}
 
@@ -116,15 +145,23 @@ def test_a_task_without_rows_asks_for_no_producer_id(query: Query) -> None:
 def test_a_batch_that_is_run_again_is_counted_alike(query: Query) -> None:
     """However Spark cuts it into Arrow batches, and though its rows come from a topic column."""
     query.options = query.options._replace(topic=None, ledger_topic="orders")
-    rows = {"value": ["a", "b", "c"], "key": ["k", None, "k"], "topic": ["orders", "other", "orders"]}
+    rows = {
+        "value": ["a", "b", "c"],
+        "key": ["k", None, "k"],
+        "topic": ["orders", "other", "orders"],
+    }
     query.cluster.create_topic("other")
     first = query.task(0, rows)
     query.writer().commit([first], 0)
-    again = query.task(0, *[{name: column[at : at + 1] for name, column in rows.items()} for at in (0, 1, 2)])
+    again = query.task(
+        0, *[{name: column[at : at + 1] for name, column in rows.items()} for at in (0, 1, 2)]
+    )
     assert first.report is not None
     assert again.report is not None
     assert again.report.state is TaskState.SKIPPED
-    assert [(one.rows, one.bytes, one.checksum) for one in (first.report, again.report)] == [(3, 5, first.report.checksum)] * 2
+    assert [(one.rows, one.bytes, one.checksum) for one in (first.report, again.report)] == [
+        (3, 5, first.report.checksum)
+    ] * 2
     moved = query.task(0, rows | {"topic": ["other", "orders", "orders"]})
     assert moved.report is not None
     assert moved.report.checksum != first.report.checksum
@@ -209,7 +246,9 @@ def test_a_process_keeps_a_producer(query: Query, own_worker: Worker) -> None:
 
     def asked() -> tuple[int, int]:
         requests = query.cluster.requests()
-        return len({(one.broker, one.connection) for one in requests}), sum(one.api == "Metadata" for one in requests)
+        return len({(one.broker, one.connection) for one in requests}), sum(
+            one.api == "Metadata" for one in requests
+        )
 
     query.writer().commit([query.task(0, values("a"))], 0)
     [shared] = own_worker._ledger_clients.values()
@@ -232,7 +271,9 @@ def test_a_process_keeps_a_producer(query: Query, own_worker: Worker) -> None:
 
 async def commit_nothing(query: Query, clients: LedgerClients) -> None:
     """Take the lock, and decide nothing."""
-    ledger = Ledger(QueryName("spark-q"), "orders", clients.config, clients.resolver, idle=clients.idle)
+    ledger = Ledger(
+        QueryName("spark-q"), "orders", clients.config, clients.resolver, idle=clients.idle
+    )
     async with ledger.lock():
         pass
     assert len(clients.idle._idle) == 1
@@ -264,7 +305,9 @@ def test_a_mark_that_is_refused_fails_the_task(query: Query) -> None:
     assert query.values() == [b"b"]
 
 
-def test_a_ledger_topic_that_is_not_there(brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_topic_that_is_not_there(
+    brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such as one that was deleted, or misspelt: the task's error names it."""
     query = Query(brokers, monkeypatch, ledgertopic="ledgr", **{"kafka.max.block.ms": "300"})
     with pytest.raises(TransactionTimeout, match=r"UNKNOWN_TOPIC_OR_PARTITION \(3\): ledgr-0"):
@@ -274,15 +317,31 @@ def test_a_ledger_topic_that_is_not_there(brokers: ClusterInThread, monkeypatch:
 @pytest.mark.parametrize(
     ("delivery", "text"),
     [
-        ("at_least_once", r"row 0: topic orders, partition \d: orders-\d: not acknowledged within delivery_timeout_ms=1000: "),
-        ("exactly_once", "row 0: topic orders: 'orders' was not found in the cluster's metadata within max_block_ms=1000"),
+        (
+            "at_least_once",
+            r"row 0: topic orders, partition \d: orders-\d: not acknowledged within delivery_timeout_ms=1000: ",
+        ),
+        (
+            "exactly_once",
+            "row 0: topic orders: 'orders' was not found in the cluster's metadata within max_block_ms=1000",
+        ),
     ],
 )
-def test_a_topic_that_is_deleted(brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch, delivery: str, text: str) -> None:
+def test_a_topic_that_is_deleted(
+    brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch, delivery: str, text: str
+) -> None:
     """The task fails in time, and its error names the topic. Nothing makes the topic anew where the client may not."""
     brokers.cluster.auto_create = True
-    times = dict.fromkeys(("kafka.max.block.ms", "kafka.delivery.timeout.ms", "kafka.request.timeout.ms"), "1000")
-    query = Query(brokers, monkeypatch, delivery=delivery, **times, **{"kafka.allow.auto.create.topics": "false", "kafka.linger.ms": "0"})
+    times = dict.fromkeys(
+        ("kafka.max.block.ms", "kafka.delivery.timeout.ms", "kafka.request.timeout.ms"), "1000"
+    )
+    query = Query(
+        brokers,
+        monkeypatch,
+        delivery=delivery,
+        **times,
+        **{"kafka.allow.auto.create.topics": "false", "kafka.linger.ms": "0"},
+    )
     query.writer().commit([query.task(0, values("a"))], 0)
 
     async def delete() -> None:
@@ -294,7 +353,9 @@ def test_a_topic_that_is_deleted(brokers: ClusterInThread, monkeypatch: pytest.M
     assert "orders" not in [topic.name for topic in query.cluster.topics]
 
 
-def test_rows_are_read_while_a_transaction_begins(brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_while_a_transaction_begins(
+    brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The coordinator answers once the third batch was read."""
     query = Query(brokers, monkeypatch, **{"kafka.max.block.ms": "5000"})
     hang = query.cluster.hang("InitProducerId", times=1)
@@ -308,7 +369,9 @@ def test_rows_are_read_while_a_transaction_begins(brokers: ClusterInThread, monk
     assert query.values() == [b"a", b"b", b"c"]
 
 
-def test_an_error_of_rows_that_were_read_while_a_transaction_began(brokers: ClusterInThread, query: Query) -> None:
+def test_an_error_of_rows_that_were_read_while_a_transaction_began(
+    brokers: ClusterInThread, query: Query
+) -> None:
     """It is raised once the transaction has begun, which is then ended: the rows before it may have been sent."""
     hang = query.cluster.hang("InitProducerId", times=1)
 
@@ -359,7 +422,11 @@ def test_a_failed_batch_is_aborted(query: Query) -> None:
         writer.commit(messages, 0)
     query.writer().abort(messages, 0)
     assert query.values() == []
-    assert [message.report.state for number in (0, 1) if (message := query.task(number, values("ab"[number]))).report] == ["skipped"] * 2
+    assert [
+        message.report.state
+        for number in (0, 1)
+        if (message := query.task(number, values("ab"[number]))).report
+    ] == ["skipped"] * 2
     assert query.values() == [b"a", b"b"]
 
 
@@ -377,13 +444,18 @@ def test_a_replay_that_is_not_the_same_is_refused(query: Query) -> None:
     with pytest.raises(Exception, match=re.escape("the transactions of task 1 were ended")):
         writer.commit(messages, 0)
     swapped = [query.task(0, values("b")), query.task(1, values("a"))]
-    with pytest.raises(HalfCommitted, match=r"Task 0 had 1 row with 1 byte \(checksum \w+\), and has 1 row with 1 byte"):
+    with pytest.raises(
+        HalfCommitted,
+        match=r"Task 0 had 1 row with 1 byte \(checksum \w+\), and has 1 row with 1 byte",
+    ):
         query.writer().commit(swapped, 0)
 
 
 @pytest.mark.parametrize("batch", [None])
 def test_a_spark_without_batch_numbers_is_refused(query: Query, batch: None) -> None:
-    with pytest.raises(NoBatchNumber, match=r"streaming\.sql\.batchId.*foreachBatch, with transactionalId="):
+    with pytest.raises(
+        NoBatchNumber, match=r"streaming\.sql\.batchId.*foreachBatch, with transactionalId="
+    ):
         query.task(0, values("a"), batch=batch)
 
 
@@ -399,7 +471,10 @@ def test_a_write_has_its_name_or_one_of_its_own(query: Query) -> None:
     names = set()
     for _ in range(2):
         writer = pickle.loads(pickle.dumps(BatchWriter(query.options)))
-        messages = [query.task(number, values("b"), writer=pickle.loads(pickle.dumps(writer))) for number in (0, 1)]
+        messages = [
+            query.task(number, values("b"), writer=pickle.loads(pickle.dumps(writer)))
+            for number in (0, 1)
+        ]
         names.add(frozenset(message.report.name for message in messages if message.report))
         writer.abort([messages[0], None])
         writer.commit([query.task(0, values("b"), writer=writer), messages[1]])
@@ -417,7 +492,9 @@ def test_a_named_write_without_rows_leaves_no_mark(query: Query) -> None:
         writer.commit([query.task(0, values(*rows), writer=writer, batch=None)])
 
     write()
-    assert [(name, query.cluster.requests(name)) for name in ("InitProducerId", "TxnOffsetCommit")] == [
+    assert [
+        (name, query.cluster.requests(name)) for name in ("InitProducerId", "TxnOffsetCommit")
+    ] == [
         ("InitProducerId", []),
         ("TxnOffsetCommit", []),
     ]
@@ -431,19 +508,28 @@ def test_a_named_write_without_rows_leaves_no_mark(query: Query) -> None:
 def test_the_longest_name(query: Query, length: int) -> None:
     """Kafka takes the ids that are made of it; a name that is one byte longer is refused before any task."""
     problems = option_problems(
-        {"topic": "orders", "delivery": "exactly_once", "transactionalId": "x" * (MAX_NAME_BYTES - len("spark-") + length)}, is_stream=False
+        {
+            "topic": "orders",
+            "delivery": "exactly_once",
+            "transactionalId": "x" * (MAX_NAME_BYTES - len("spark-") + length),
+        },
+        is_stream=False,
     )
     assert len(problems) == length
     if length:
         return
-    query.options = query.options._replace(transactional_id="x" * (MAX_NAME_BYTES - len("spark-")), is_stream=False)
+    query.options = query.options._replace(
+        transactional_id="x" * (MAX_NAME_BYTES - len("spark-")), is_stream=False
+    )
     writer = query.writer(BatchWriter)
     writer.commit([query.task(0, values("a"), writer=writer, batch=None)])
     assert query.values() == [b"a"]
     assert query.task(2**31 - 1, values("b"), writer=writer, batch=None).rows == 1
 
 
-@pytest.mark.parametrize(("options", "timeout"), [({}, 900_000), ({"kafka.transaction.timeout.ms": "30000"}, 30_000)])
+@pytest.mark.parametrize(
+    ("options", "timeout"), [({}, 900_000), ({"kafka.transaction.timeout.ms": "30000"}, 30_000)]
+)
 def test_a_transaction_lives_as_long_as_a_broker_allows(
     brokers: ClusterInThread, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], timeout: int
 ) -> None:

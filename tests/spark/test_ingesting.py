@@ -35,7 +35,12 @@ def event(number: int) -> bytes:
     month = 3 + number % 2
     sent_at = datetime.now(UTC).isoformat()
     return json.dumps(
-        {"event_id": f"e{number}", "sent_at": sent_at, "departed": f"2026-{month:02}-01T00:00:00Z", "seats": number},
+        {
+            "event_id": f"e{number}",
+            "sent_at": sent_at,
+            "departed": f"2026-{month:02}-01T00:00:00Z",
+            "seats": number,
+        },
     ).encode()
 
 
@@ -52,8 +57,13 @@ class Pipe:
         """Send them all, over all partitions, and see each acknowledged."""
 
         async def sending() -> None:
-            async with Producer(bootstrap_servers=self.bootstrap_servers, compression_type="zstd") as producer:
-                deliveries = [await producer.send(self.topic, value, str(number).encode()) for number, value in enumerate(values)]
+            async with Producer(
+                bootstrap_servers=self.bootstrap_servers, compression_type="zstd"
+            ) as producer:
+                deliveries = [
+                    await producer.send(self.topic, value, str(number).encode())
+                    for number, value in enumerate(values)
+                ]
                 await asyncio.gather(*deliveries)
 
         asyncio.run(sending())
@@ -73,7 +83,12 @@ class Pipe:
 
     def seats(self) -> list[int]:
         """Return each event's number in Parquet, in order."""
-        return sorted(row.seats for row in self.spark.read.parquet(str(self.folder / "out" / "events")).select("seats").collect())
+        return sorted(
+            row.seats
+            for row in self.spark.read.parquet(str(self.folder / "out" / "events"))
+            .select("seats")
+            .collect()
+        )
 
 
 @pytest.fixture
@@ -92,7 +107,15 @@ def counts(report: IngestReport) -> dict[str, int]:
 
 def test_two_runs(pipe: Pipe) -> None:
     """Duplicates and bad records are dropped and counted; a second run adds exactly what is new, and a third nothing."""
-    pipe.send([*map(event, range(3_000)), *map(event, range(0, 3_000, 100)), b"{cut off", None, b'{"event_id":"timeless"}'])
+    pipe.send(
+        [
+            *map(event, range(3_000)),
+            *map(event, range(0, 3_000, 100)),
+            b"{cut off",
+            None,
+            b'{"event_id":"timeless"}',
+        ]
+    )
     first = pipe.ingest(max_offsets_per_trigger=1_000)
     assert counts(first) == {
         "in_topic": 3_033,
@@ -157,7 +180,9 @@ def test_late_rows_are_counted(pipe: Pipe) -> None:
 
 def test_aborted_records_never_land(pipe: Pipe) -> None:
     """The pipe reads only the records that a transactional producer committed."""
-    other = TransactionalProducer({"bootstrap.servers": pipe.bootstrap_servers, "transactional.id": pipe.topic})
+    other = TransactionalProducer(
+        {"bootstrap.servers": pipe.bootstrap_servers, "transactional.id": pipe.topic}
+    )
     other.init_transactions()
     for number, end in ((0, other.abort_transaction), (1, other.commit_transaction)):
         other.begin_transaction()
@@ -233,11 +258,25 @@ def test_a_batch_that_is_repeated_adds_nothing(pipe: Pipe) -> None:
         ("event_id string, sent_at timestamp", {"event_time": "departed"}, "no field departed"),
         ("event_id string, sent_at timestamp, month int", {}, "month would collide"),
         ("event_id string, sent_at timestamp, kafka_offset long", {}, "kafka_offset would collide"),
-        ("event_id string, sent_at string", {}, "sent_at must be a timestamp in the schema, not string"),
+        (
+            "event_id string, sent_at string",
+            {},
+            "sent_at must be a timestamp in the schema, not string",
+        ),
     ],
 )
-def test_a_schema_that_cannot_be(spark: SparkSession, schema: str, options: dict[str, str], said: str) -> None:
+def test_a_schema_that_cannot_be(
+    spark: SparkSession, schema: str, options: dict[str, str], said: str
+) -> None:
     """It is said before a query starts, in words."""
     fields = spark.createDataFrame([], schema).schema
     with pytest.raises(ConfigError, match=said):
-        ingest(spark, bootstrap_servers="x:1", topic="t", schema=fields, output="", checkpoint="", **options)
+        ingest(
+            spark,
+            bootstrap_servers="x:1",
+            topic="t",
+            schema=fields,
+            output="",
+            checkpoint="",
+            **options,
+        )

@@ -24,7 +24,10 @@ PROVIDERS = {
 
 
 def problems(kafka: dict[str, str], **options: str) -> list[str]:
-    made = SinkOptions.of({"topic": "t", **options, **{f"kafka.{name}": value for name, value in kafka.items()}}, is_stream=False)
+    made = SinkOptions.of(
+        {"topic": "t", **options, **{f"kafka.{name}": value for name, value in kafka.items()}},
+        is_stream=False,
+    )
     return kafka_problems(made)
 
 
@@ -80,7 +83,10 @@ TABLE = [
         ],
     ),
     ({**PROVIDERS, "config.providers.vault.class": "my.Vault"}, None),
-    ({"sasl.passwrd": CANARY}, ["unknown option 'kafka.sasl.passwrd'; did you mean 'kafka.sasl.password'?"]),
+    (
+        {"sasl.passwrd": CANARY},
+        ["unknown option 'kafka.sasl.passwrd'; did you mean 'kafka.sasl.password'?"],
+    ),
 ]
 
 
@@ -105,11 +111,17 @@ def test_exactly_once_needs_idempotence(kafka: dict[str, str]) -> None:
     ]
 
 
-SECRETS = [name.replace("_", ".") if OPTIONS[name].java is not None else name for name in OPTIONS if OPTIONS[name].kind.is_secret]
+SECRETS = [
+    name.replace("_", ".") if OPTIONS[name].java is not None else name
+    for name in OPTIONS
+    if OPTIONS[name].kind.is_secret
+]
 
 
 @pytest.mark.parametrize("name", [*SECRETS, "sasl.password", "ssl.key.pem"])
-@pytest.mark.parametrize("text", [CANARY, "{{secrets/scope/canary-in-the-options}}", f"${{env:X}}{CANARY}"])
+@pytest.mark.parametrize(
+    "text", [CANARY, "{{secrets/scope/canary-in-the-options}}", f"${{env:X}}{CANARY}"]
+)
 def test_a_secret_is_a_reference(name: str, text: str) -> None:
     """Every secret option of the producer, by Java's name, librdkafka's or ours: its text is refused, and not shown."""
     found = said({name: text})
@@ -117,7 +129,9 @@ def test_a_secret_is_a_reference(name: str, text: str) -> None:
     assert CANARY not in " ".join(found)
 
 
-@pytest.mark.parametrize("name", ["ssl.keystore.certificate.chain", "client.id", "sasl.nothing", "bootstrap.servers"])
+@pytest.mark.parametrize(
+    "name", ["ssl.keystore.certificate.chain", "client.id", "sasl.nothing", "bootstrap.servers"]
+)
 def test_a_private_key_is_a_secret_anywhere(name: str) -> None:
     found = said({name: f"-----BEGIN PRIVATE KEY-----{CANARY}"})
     assert len(found) == 1
@@ -127,10 +141,21 @@ def test_a_private_key_is_a_secret_anywhere(name: str) -> None:
 def test_all_secrets_are_told_at_once() -> None:
     """One text names them all: it says what to write instead."""
     jaas = f"{SCRAM} password='{CANARY}';"
-    kafka = {"ssl.key.password": CANARY, "ssl.keystore.password": CANARY, "ssl.truststore.password": CANARY, "sasl.jaas.config": jaas}
+    kafka = {
+        "ssl.key.password": CANARY,
+        "ssl.keystore.password": CANARY,
+        "ssl.truststore.password": CANARY,
+        "sasl.jaas.config": jaas,
+    }
     names = ", ".join(f"kafka.{name}" for name in kafka)
     assert said({**SASL, **kafka}) == [f"{names}: a secret is given {LITERAL}"]
-    for words in ("${env:NAME}", "spark.executorEnv.NAME", "secretKeyRef.NAME=secret:key", "{{secrets/scope/key}}", "${file:/path}"):
+    for words in (
+        "${env:NAME}",
+        "spark.executorEnv.NAME",
+        "secretKeyRef.NAME=secret:key",
+        "{{secrets/scope/key}}",
+        "${file:/path}",
+    ):
         assert words in LITERAL
 
 
@@ -138,11 +163,31 @@ def test_all_secrets_are_told_at_once() -> None:
     "kafka",
     [
         {**SASL, "sasl.jaas.config": f'{SCRAM} password="${{env:NOT_IN_THE_DRIVER}}";'},
-        {**SASL, "sasl.username": "${env:NOT_IN_THE_DRIVER}", "sasl.password": "${file:/not/in/the/driver:key}"},
-        {**SASL, **PROVIDERS, "sasl.jaas.config": f'{SCRAM} password="${{vault:/not/in/the/driver:key}}";'},
-        {"security.protocol": "SSL", "ssl.keystore.location": "/not/here.p12", "ssl.keystore.password": "${env:NOT_IN_THE_DRIVER}"},
-        {"security.protocol": "SSL", "ssl.truststore.location": "/not/here.jks", "ssl.truststore.type": "JKS"},
-        {"security.protocol": "SSL", "ssl.truststore.location": "/not/here.pem", "ssl.truststore.type": "PEM"},
+        {
+            **SASL,
+            "sasl.username": "${env:NOT_IN_THE_DRIVER}",
+            "sasl.password": "${file:/not/in/the/driver:key}",
+        },
+        {
+            **SASL,
+            **PROVIDERS,
+            "sasl.jaas.config": f'{SCRAM} password="${{vault:/not/in/the/driver:key}}";',
+        },
+        {
+            "security.protocol": "SSL",
+            "ssl.keystore.location": "/not/here.p12",
+            "ssl.keystore.password": "${env:NOT_IN_THE_DRIVER}",
+        },
+        {
+            "security.protocol": "SSL",
+            "ssl.truststore.location": "/not/here.jks",
+            "ssl.truststore.type": "JKS",
+        },
+        {
+            "security.protocol": "SSL",
+            "ssl.truststore.location": "/not/here.pem",
+            "ssl.truststore.type": "PEM",
+        },
     ],
 )
 def test_what_executors_have_is_not_needed_in_the_driver(kafka: dict[str, str]) -> None:
@@ -151,9 +196,15 @@ def test_what_executors_have_is_not_needed_in_the_driver(kafka: dict[str, str]) 
 
 
 def test_a_client_secret_within_jaas() -> None:
-    kafka = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://x/token"}
+    kafka = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": "https://x/token",
+    }
     name = "kafka.sasl.jaas.config"
-    assert said({**kafka, "sasl.jaas.config": f"{BEARER} clientSecret='{CANARY}';"}) == [f"{name}: a secret is given {LITERAL}"]
+    assert said({**kafka, "sasl.jaas.config": f"{BEARER} clientSecret='{CANARY}';"}) == [
+        f"{name}: a secret is given {LITERAL}"
+    ]
     assert said({**kafka, "sasl.jaas.config": f"{BEARER} clientSecret='${{env:SECRET}}';"}) == []
 
 
@@ -161,7 +212,11 @@ def test_a_jks_store_that_the_driver_has(tmp_path: Path) -> None:
     """The text has the commands that convert it."""
     store = tmp_path / "store.jks"
     store.write_bytes(bytes.fromhex("feedfeed00000002"))
-    kafka = {"security.protocol": "SSL", "ssl.truststore.location": str(store), "ssl.keystore.location": str(store)}
+    kafka = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(store),
+        "ssl.keystore.location": str(store),
+    }
     commands = (
         f"keytool -importkeystore -srckeystore {store} -destkeystore {tmp_path}/store.p12 -deststoretype PKCS12, and then, for PEM: "
         f"openssl pkcs12 -in {tmp_path}/store.p12 -out {tmp_path}/store.pem"

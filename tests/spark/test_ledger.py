@@ -28,15 +28,33 @@ NAME = QueryName("spark-q")
 
 
 def entry(
-    task: int, *, producer_id: int = 7, epoch: int = 3, version: int = 2, rows: int = 10, size: int = 1000, checksum: int = 5
+    task: int,
+    *,
+    producer_id: int = 7,
+    epoch: int = 3,
+    version: int = 2,
+    rows: int = 10,
+    size: int = 1000,
+    checksum: int = 5,
 ) -> Entry:
-    return Entry(PreparedTransaction(NAME.transactional_id(task), producer_id, epoch, version), rows, size, checksum)
+    return Entry(
+        PreparedTransaction(NAME.transactional_id(task), producer_id, epoch, version),
+        rows,
+        size,
+        checksum,
+    )
 
 
 def many(tasks: int, *, batch: int = 4, epoch: int = 3) -> Decision:
     """A decision with numbers as large as a long life makes them."""
     return Decision(
-        batch, tuple(entry(task, producer_id=2**40 + task, epoch=epoch, size=2**32, checksum=2**64 - 1 - task) for task in range(tasks))
+        batch,
+        tuple(
+            entry(
+                task, producer_id=2**40 + task, epoch=epoch, size=2**32, checksum=2**64 - 1 - task
+            )
+            for task in range(tasks)
+        ),
     )
 
 
@@ -49,7 +67,16 @@ decisions = st.builds(
     lambda batch, found: Decision(
         batch,
         tuple(
-            one and entry(task, producer_id=one[0], epoch=one[1], version=one[2], rows=one[3], size=one[4], checksum=one[5])
+            one
+            and entry(
+                task,
+                producer_id=one[0],
+                epoch=one[1],
+                version=one[2],
+                rows=one[3],
+                size=one[4],
+                checksum=one[5],
+            )
             for task, one in enumerate(found)
         ),
     ),
@@ -79,7 +106,13 @@ def test_a_decision_of_many_tasks_is_a_chain(tasks: int, groups: int) -> None:
 def test_a_usual_entry_is_small() -> None:
     """140 tasks of usual numbers need one group: this is what most batches write."""
     usual = Decision(
-        9, tuple(entry(task, producer_id=20_000 + task, rows=10_000, size=1_000_000, checksum=2**63 + task) for task in range(140))
+        9,
+        tuple(
+            entry(
+                task, producer_id=20_000 + task, rows=10_000, size=1_000_000, checksum=2**63 + task
+            )
+            for task in range(140)
+        ),
     )
     assert len(encode_decision(usual)) == 1
 
@@ -96,19 +129,34 @@ def test_a_chain_that_is_cut_is_torn() -> None:
     """Each way to have less than all of it, and parts that stand in another's place."""
     whole = encode_decision(many(300))
     assert len(whole) == 3
-    for cut in (whole[:1], whole[:2], [*whole[:2], None], [whole[0], None, whole[2]], [None, *whole[1:]], [whole[0], whole[2], whole[1]]):
+    for cut in (
+        whole[:1],
+        whole[:2],
+        [*whole[:2], None],
+        [whole[0], None, whole[2]],
+        [None, *whole[1:]],
+        [whole[0], whole[2], whole[1]],
+    ):
         with pytest.raises(TornDecision):
             decode_decision(NAME, cut)
 
 
-@pytest.mark.parametrize("other", [many(300, batch=3), many(300, epoch=4), many(200)], ids=["batch", "epochs", "length"])
+@pytest.mark.parametrize(
+    "other", [many(300, batch=3), many(300, epoch=4), many(200)], ids=["batch", "epochs", "length"]
+)
 def test_parts_of_two_decisions_are_torn(other: Decision) -> None:
     """Also of two decisions of one batch with as many groups: a driver decides anew what timed out."""
     first, second = encode_decision(many(300)), encode_decision(other)
     for chosen in itertools.product((0, 1), repeat=3):
         if 0 < sum(chosen) < 3:
             with pytest.raises(TornDecision):
-                decode_decision(NAME, [(second[at] if at < len(second) else None) if new else first[at] for at, new in enumerate(chosen)])
+                decode_decision(
+                    NAME,
+                    [
+                        (second[at] if at < len(second) else None) if new else first[at]
+                        for at, new in enumerate(chosen)
+                    ],
+                )
 
 
 FOREIGN = [
@@ -127,7 +175,10 @@ FOREIGN = [
 @pytest.mark.parametrize("position", FOREIGN)
 def test_what_is_no_decision_is_refused(position: Position) -> None:
     """The error names the group, the text and what to do."""
-    with pytest.raises(LedgerError, match=r"consumer group 'g' has offset .*which is no decision of a batch.*transactionalIdPrefix"):
+    with pytest.raises(
+        LedgerError,
+        match=r"consumer group 'g' has offset .*which is no decision of a batch.*transactionalIdPrefix",
+    ):
         decode_parts("g", position)
     with pytest.raises(LedgerError, match="'spark-q-driver'"):
         decode_decision(NAME, [position])
@@ -146,7 +197,9 @@ def test_what_is_no_decision_is_refused(position: Position) -> None:
 )
 def test_what_is_no_mark_is_refused(position: Position) -> None:
     """A decision of another write must not look like a committed task."""
-    with pytest.raises(LedgerError, match=r"consumer group 'g' has offset .*which is no mark of a task"):
+    with pytest.raises(
+        LedgerError, match=r"consumer group 'g' has offset .*which is no mark of a task"
+    ):
         decode_mark("g", position)
 
 
@@ -163,7 +216,11 @@ def test_a_damaged_text_is_refused(data: st.DataObject) -> None:
     decision = many(3)
     (position,) = encode_decision(decision)
     at = data.draw(st.integers(0, len(position.cursor) - 1))
-    text = position.cursor[:at] + data.draw(st.characters(min_codepoint=33, max_codepoint=126)) + position.cursor[at + 1 :]
+    text = (
+        position.cursor[:at]
+        + data.draw(st.characters(min_codepoint=33, max_codepoint=126))
+        + position.cursor[at + 1 :]
+    )
     try:
         assert decode_decision(NAME, [Position(position.number, text)]) == decision
     except LedgerError:
@@ -177,8 +234,16 @@ def test_a_decision_of_a_newer_release_is_refused() -> None:
 
     from aioproducer.spark.ledger import _varint
 
-    for packed in (b"\x01\x00\x00", b"\x02\x00", b"\x01\x02\x07", b"\xff" * 12, b"\x01" + b"\xff" * 12):
-        text = base64.b85encode(_varint(0) + _varint(1) + zlib.crc32(packed).to_bytes(4) + packed).decode()
+    for packed in (
+        b"\x01\x00\x00",
+        b"\x02\x00",
+        b"\x01\x02\x07",
+        b"\xff" * 12,
+        b"\x01" + b"\xff" * 12,
+    ):
+        text = base64.b85encode(
+            _varint(0) + _varint(1) + zlib.crc32(packed).to_bytes(4) + packed
+        ).decode()
         with pytest.raises(LedgerError, match="of a version that this release does not know"):
             decode_decision(NAME, [Position(5, "d1 " + text)])
 

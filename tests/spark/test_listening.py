@@ -51,8 +51,17 @@ def scrape(metrics: QueryMetrics) -> list[str]:
     """The lines of a scrape with values, without the common part of names, and without the labels of the query of the flights."""
     registry = CollectorRegistry()
     registry.register(metrics)
-    lines = [line.removeprefix("spark_query_") for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
-    return [re.sub(rf',?query="flights",query_id="{FLIGHTS}"', "", line).replace("{,", "{").replace("{}", "") for line in lines]
+    lines = [
+        line.removeprefix("spark_query_")
+        for line in generate_latest(registry).decode().splitlines()
+        if not line.startswith("#")
+    ]
+    return [
+        re.sub(rf',?query="flights",query_id="{FLIGHTS}"', "", line)
+        .replace("{,", "{")
+        .replace("{}", "")
+        for line in lines
+    ]
 
 
 def test_a_scrape_of_a_running_query() -> None:
@@ -93,7 +102,9 @@ def test_the_lag_of_a_query_that_is_behind() -> None:
     metrics = QueryMetrics()
     play(metrics, STARTED, FIRST)
     lines = scrape(metrics)
-    assert [line for line in lines if line.startswith("lag")] == [f'lag{{partition="{number}",topic="flights"}} 40.0' for number in (0, 1)]
+    assert [line for line in lines if line.startswith("lag")] == [
+        f'lag{{partition="{number}",topic="flights"}} 40.0' for number in (0, 1)
+    ]
     assert not any(line.startswith("watermark") for line in lines)
 
 
@@ -101,14 +112,25 @@ def test_a_query_that_ended() -> None:
     """Its counts stay, and grow with its next run. Its gauges would show a rate that is no more."""
     metrics = QueryMetrics()
     play(metrics, STARTED, FIRST, SECOND, STOPPED)
-    counts = ["failures_total 0.0", "batches_total 2.0", "input_rows_total 200.0", "late_rows_total 0.0"]
+    counts = [
+        "failures_total 0.0",
+        "batches_total 2.0",
+        "input_rows_total 200.0",
+        "late_rows_total 0.0",
+    ]
     commits = ["offset_commits_total 0.0", "offset_commit_failures_total 0.0"]
     assert scrape(metrics) == ["running 0.0", *counts, *commits]
     play(metrics, STARTED_AGAIN)
     assert scrape(metrics) == ["running 1.0", *counts, *commits]
     play(metrics, THIRD)
     lines = scrape(metrics)
-    assert lines[:5] == ["running 1.0", "failures_total 0.0", "batches_total 3.0", "input_rows_total 240.0", "late_rows_total 0.0"]
+    assert lines[:5] == [
+        "running 1.0",
+        "failures_total 0.0",
+        "batches_total 3.0",
+        "input_rows_total 240.0",
+        "late_rows_total 0.0",
+    ]
     assert 'source_offset{partition="0",topic="flights"} 120.0' in lines
 
 
@@ -163,7 +185,9 @@ def test_openmetrics_takes_it_and_a_registry_takes_it_once() -> None:
     registry = CollectorRegistry()
     registry.register(metrics)
     send(metrics, "progress", recorded(FIRST, inputRowsPerSecond=math.nan))
-    families = {family.name: family for family in parse_openmetrics(generate_openmetrics(registry).decode())}  # type: ignore[no-untyped-call]
+    families = {
+        family.name: family for family in parse_openmetrics(generate_openmetrics(registry).decode())
+    }  # type: ignore[no-untyped-call]
     assert families["spark_query_input_rows_per_second"].samples == []
     assert families["spark_query_processed_rows_per_second"].samples[0].value == 35.1
     with pytest.raises(ValueError, match="Duplicated timeseries"):
@@ -178,8 +202,14 @@ def test_openmetrics_takes_it_and_a_registry_takes_it_once() -> None:
         ({"bootstrap_servers": "a:1", "transactional_id": "t"}, "transactional_id"),
         ({"bootstrap_servers": "a:1", "group": ""}, "group: group_id='' names no consumer group"),
         ({"bootstrap_servers": "a:1", "group": "x" * 32_768}, "group: group_id takes 32768 bytes"),
-        ({"bootstrap_servers": "a:1", "group": ["g"]}, "group: it is the name of a consumer group, or the groups by the names of queries"),
-        ({"bootstrap_servers": "a:1", "group": {"flights": None}}, "group: it is the name of a consumer group"),
+        (
+            {"bootstrap_servers": "a:1", "group": ["g"]},
+            "group: it is the name of a consumer group, or the groups by the names of queries",
+        ),
+        (
+            {"bootstrap_servers": "a:1", "group": {"flights": None}},
+            "group: it is the name of a consumer group",
+        ),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], said: str) -> None:
@@ -226,7 +256,11 @@ async def test_sources_without_kafkas_offsets_start_no_thread() -> None:
     """A query of other sources costs no connection."""
     metrics = QueryMetrics(bootstrap_servers="127.0.0.1:1")
     play(metrics, *RATE_EVENTS)
-    send(metrics, "progress", recorded(FIRST, sources=[source({"hub": {"0": 5}}, description="EventHubsSource[hub]")]))
+    send(
+        metrics,
+        "progress",
+        recorded(FIRST, sources=[source({"hub": {"0": 5}}, description="EventHubsSource[hub]")]),
+    )
     assert not any(thread.name == "aioproducer-query-offsets" for thread in threading.enumerate())
     await close(metrics)
 
@@ -270,31 +304,55 @@ class Told(QueryMetrics):
 
 @pytest.mark.spark
 @pytest.mark.integration
-def test_the_lag_of_a_running_query(spark: SparkSession, kafka_server: ServerThread, tmp_path: Path) -> None:
+def test_the_lag_of_a_running_query(
+    spark: SparkSession, kafka_server: ServerThread, tmp_path: Path
+) -> None:
     """Kafka's own tool shows how far the query is behind, and the metrics have the same numbers."""
     topic = f"lag-{uuid.uuid4().hex[:8]}"
     kafka_server.create_topic(topic, 2)
     kafka = {"kafka.bootstrap.servers": kafka_server.bootstrap_servers}
-    spark.range(300).selectExpr("cast(id as string) as value").write.format("kafka").options(**kafka, topic=topic).save()
+    spark.range(300).selectExpr("cast(id as string) as value").write.format("kafka").options(
+        **kafka, topic=topic
+    ).save()
     ends = kafka_server.end_offsets(topic)
     metrics = Told(bootstrap_servers=kafka_server.bootstrap_servers)
     spark.streams.addListener(metrics)
-    records = spark.readStream.format("kafka").options(**kafka, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="100")
-    query = records.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(processingTime="1 hour").start()
+    records = spark.readStream.format("kafka").options(
+        **kafka, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="100"
+    )
+    query = (
+        records.load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="1 hour")
+        .start()
+    )
     try:
         assert metrics.told.wait(60)
         metrics.close()
         group = str(query.id)
         tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-        where = ("--bootstrap-server", kafka_server.bootstrap_servers, "--describe", "--group", group)
-        table = [line.split() for line in asyncio.run(run_tool(tool, *where)).splitlines() if line.startswith(group)]
+        where = (
+            "--bootstrap-server",
+            kafka_server.bootstrap_servers,
+            "--describe",
+            "--group",
+            group,
+        )
+        table = [
+            line.split()
+            for line in asyncio.run(run_tool(tool, *where)).splitlines()
+            if line.startswith(group)
+        ]
         shown = scrape(metrics)
     finally:
         query.stop()
         spark.streams.removeListener(metrics)
     read = {int(row[2]): int(row[3]) for row in table}
     assert sum(read.values()) == 100
-    assert sorted(map(int, (row[5] for row in table))) == sorted(end - read[number] for number, end in enumerate(ends))
+    assert sorted(map(int, (row[5] for row in table))) == sorted(
+        end - read[number] for number, end in enumerate(ends)
+    )
     assert sum(ends) - sum(read.values()) == 200
     lag = [float(line.rpartition(" ")[2]) for line in shown if line.startswith("lag")]
     assert lag == [ends[number] - read[number] for number in (0, 1)]

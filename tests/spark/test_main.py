@@ -26,7 +26,12 @@ NOW = datetime(2026, 11, 26, 12, 5, 7, tzinfo=UTC)
 SECRET = "hunter2-canary"
 
 
-def one(transactional_id: str, state: str = "Ongoing", topics: Sequence[str] = ("orders",), known: Known | None = None) -> Any:
+def one(
+    transactional_id: str,
+    state: str = "Ongoing",
+    topics: Sequence[str] = ("orders",),
+    known: Known | None = None,
+) -> Any:
     partitions = tuple(TopicPartition(topic, 0) for topic in topics)
     described = TransactionDescription(transactional_id, 100, 3, state, BEGAN, 60_000, partitions)
     return judge(described, known or Known(), now=NOW, older_than=900)
@@ -34,7 +39,10 @@ def one(transactional_id: str, state: str = "Ongoing", topics: Sequence[str] = (
 
 FOUND = Resolution(
     (
-        one("q-0", known=Known(Decision(7, (Entry(PreparedTransaction("q-0", 100, 3, 2), 1, 2, 3),)))),
+        one(
+            "q-0",
+            known=Known(Decision(7, (Entry(PreparedTransaction("q-0", 100, 3, 2), 1, 2, 3),))),
+        ),
         one("q-1", topics=("a", "b", "c", "d", "e")),
         one("q-2", known=Known(problem="its decision cannot be read: damaged")),
         one("q-driver", "CompleteCommit", topics=()),
@@ -67,14 +75,20 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert err == "warning: q: its last transaction began 6.0 days ago\n"
 
 
-def test_ids_with_control_characters(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_with_control_characters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Any program may choose such an id. Neither the table nor a warning hands them to a terminal; JSON has its own way."""
     hostile = "q\x1b[31m\n\N{RIGHT-TO-LEFT OVERRIDE}\N{LATIN SMALL LETTER E WITH ACUTE}-0"
     found = Resolution((one(hostile),), (f"{hostile}: its last transaction began 6.0 days ago",))
     assert run(monkeypatch, found) == 1
     out, err = capsys.readouterr()
     shown = "q\\x1b[31m\\n\\u202e\N{LATIN SMALL LETTER E WITH ACUTE}-0"
-    assert [line.split("  ")[0].strip() for line in out.splitlines()] == ["TRANSACTIONAL ID", shown, "1 transaction, 1 open"]
+    assert [line.split("  ")[0].strip() for line in out.splitlines()] == [
+        "TRANSACTIONAL ID",
+        shown,
+        "1 transaction, 1 open",
+    ]
     assert err == f"warning: {shown}: its last transaction began 6.0 days ago\n"
     run(monkeypatch, found, "--json")
     assert json.loads(capsys.readouterr().out)["transactions"][0]["transactional_id"] == hostile
@@ -84,7 +98,10 @@ def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     """Programs read the same."""
     assert run(monkeypatch, FOUND, "--json") == 1
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["open"], printed["warnings"]) == (3, ["q: its last transaction began 6.0 days ago"])
+    assert (printed["open"], printed["warnings"]) == (
+        3,
+        ["q: its last transaction began 6.0 days ago"],
+    )
     assert printed["transactions"][0] == {
         "transactional_id": "q-0",
         "state": "Ongoing",
@@ -101,7 +118,14 @@ def test_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, "-"), (0.4, "0s"), (59, "59s"), (90, "1m30s"), (3_600, "1h0m"), (86_400 * 9 + 3_700, "9d1h")],
+    [
+        (None, "-"),
+        (0.4, "0s"),
+        (59, "59s"),
+        (90, "1m30s"),
+        (3_600, "1h0m"),
+        (86_400 * 9 + 3_700, "9d1h"),
+    ],
 )
 def test_an_age(seconds: float | None, text: str) -> None:
     assert command._age(seconds) == text
@@ -112,7 +136,9 @@ def test_an_age(seconds: float | None, text: str) -> None:
     [("90", 90), ("90s", 90), ("15m", 900), ("2h", 7_200), ("1d", 86_400), ("0", 0)],
 )
 def test_an_argument_of_age(text: str, seconds: float) -> None:
-    assert command._parser().parse_args(["resolve", "q", "--older-than", text]).older_than == seconds
+    assert (
+        command._parser().parse_args(["resolve", "q", "--older-than", text]).older_than == seconds
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,13 +149,21 @@ def test_an_argument_of_age(text: str, seconds: float) -> None:
         (["resolve", ""], "every transaction of the cluster"),
         (["resolve", "q", "--older-than", "1w"], "90s, 15m, 2h, 1d"),
         (["resolve", "q", "--older-than", "9" * 400], "90s, 15m, 2h, 1d"),
-        (["resolve", "q", "--ledger-topic", ""], "it names no topic: up to 249 of a-z A-Z 0-9 . _ - do"),
+        (
+            ["resolve", "q", "--ledger-topic", ""],
+            "it names no topic: up to 249 of a-z A-Z 0-9 . _ - do",
+        ),
         (["resolve", "q", "--ledger-topic", "a b"], "it names no topic"),
         (["resolve", "q", "--option", SECRET], "an option is NAME=VALUE"),
-        (["resolve", "q", f"--sasl-password={SECRET}", SECRET], "unknown arguments: --sasl-password, a value without an option"),
+        (
+            ["resolve", "q", f"--sasl-password={SECRET}", SECRET],
+            "unknown arguments: --sasl-password, a value without an option",
+        ),
     ],
 )
-def test_wrong_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """They cost status 2, and are not printed: one of them may be a password."""
     with pytest.raises(SystemExit) as exited:
         command.main(arguments)
@@ -148,7 +182,9 @@ def test_wrong_arguments(arguments: list[str], said: str, capsys: pytest.Capture
         (["--bootstrap-servers", "127.0.0.1:1", "--option", "max.block.ms=50"], "127.0.0.1:1"),
     ],
 )
-def test_options_that_cannot_be(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_cannot_be(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Wrong ones, and a cluster that does not answer, cost status 2."""
     assert command.main(["resolve", "q", *options]) == 2
     err = capsys.readouterr().err
@@ -160,8 +196,14 @@ def test_options_that_cannot_be(options: list[str], said: str, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("client.properties", "# of a tool\nbootstrap.servers=a:1\nsecurity.protocol = SASL_PLAINTEXT\nsasl.mechanism: PLAIN\n"),
-        ("client.toml", 'bootstrap_servers = "a:1"\nsecurity_protocol = "SASL_PLAINTEXT"\nsasl_mechanism = "PLAIN"\n'),
+        (
+            "client.properties",
+            "# of a tool\nbootstrap.servers=a:1\nsecurity.protocol = SASL_PLAINTEXT\nsasl.mechanism: PLAIN\n",
+        ),
+        (
+            "client.toml",
+            'bootstrap_servers = "a:1"\nsecurity_protocol = "SASL_PLAINTEXT"\nsasl_mechanism = "PLAIN"\n',
+        ),
     ],
 )
 def test_a_file_of_options(name: str, content: str, tmp_path: pathlib.Path) -> None:
@@ -172,14 +214,22 @@ def test_a_file_of_options(name: str, content: str, tmp_path: pathlib.Path) -> N
     asked = command._parser().parse_args(["resolve", "q", "--config", str(path), *more])
     assert tuple(command._config(asked).bootstrap_servers) == ("a:1",)
     assert command._config(asked).sasl_mechanism == "PLAIN"
-    asked = command._parser().parse_args(["resolve", "q", "--config", str(path), *more, "--bootstrap-servers", "b:2"])
+    asked = command._parser().parse_args(
+        ["resolve", "q", "--config", str(path), *more, "--bootstrap-servers", "b:2"]
+    )
     assert tuple(command._config(asked).bootstrap_servers) == ("b:2",)
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("x.toml", f"password = {SECRET}".encode()), ("x.properties", b"password=\xff" + SECRET.encode())]
+    ("name", "content"),
+    [
+        ("x.toml", f"password = {SECRET}".encode()),
+        ("x.properties", b"password=\xff" + SECRET.encode()),
+    ],
 )
-def test_a_file_that_cannot_be_read(name: str, content: bytes, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_cannot_be_read(
+    name: str, content: bytes, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The error shows none of it."""
     path = tmp_path / name
     path.write_bytes(content)
@@ -206,8 +256,18 @@ RUN = NO_PYSPARK + "runpy.run_module('aioproducer.spark', run_name='__main__', a
 async def test_the_command_needs_no_pyspark() -> None:
     """A program that ends transactions need not have Spark."""
     async with FakeCluster() as cluster:
-        arguments = (sys.executable, "-c", RUN, "resolve", "q", "--bootstrap-servers", cluster.bootstrap_servers)
-        done = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=60, check=False)
+        arguments = (
+            sys.executable,
+            "-c",
+            RUN,
+            "resolve",
+            "q",
+            "--bootstrap-servers",
+            cluster.bootstrap_servers,
+        )
+        done = await asyncio.to_thread(
+            subprocess.run, arguments, capture_output=True, text=True, timeout=60, check=False
+        )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "0 transactions, 0 open"
 
@@ -215,6 +275,8 @@ async def test_the_command_needs_no_pyspark() -> None:
 def test_a_name_of_the_package_without_pyspark() -> None:
     """The error says what to install."""
     program = NO_PYSPARK + "from aioproducer.spark import ingest"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 1
     assert "aioproducer.spark needs PySpark: pip install 'aioproducer[spark]'" in done.stderr

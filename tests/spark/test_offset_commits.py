@@ -37,7 +37,10 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 
 def commits_to(bootstrap_servers: str, **options: Any) -> OffsetCommits:
-    return OffsetCommits(partial(TransactionResolver, bootstrap_servers=bootstrap_servers, max_block_ms=5_000), **options)
+    return OffsetCommits(
+        partial(TransactionResolver, bootstrap_servers=bootstrap_servers, max_block_ms=5_000),
+        **options,
+    )
 
 
 async def close(commits: OffsetCommits, timeout: float = 5.0) -> None:
@@ -110,13 +113,17 @@ async def test_newer_offsets_replace_failed_ones(cluster: FakeCluster) -> None:
     await cluster.seen("OffsetCommit", 2)
     await close(commits)
     offsets = [
-        partition.committed_offset for request in cluster.requests("OffsetCommit") for partition in request.message.topics[0].partitions
+        partition.committed_offset
+        for request in cluster.requests("OffsetCommit")
+        for partition in request.message.topics[0].partitions
     ]
     assert offsets == [1, 1, 2, 2]
     assert cluster.committed("group") == {("flights", 0): 2, ("flights", 1): 2}
 
 
-async def test_failures_cost_one_warning_in_five_minutes(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failures_cost_one_warning_in_five_minutes(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     """The next warning says how many failures there were. It names Kafka's reason."""
     now = [1_000.0]
     commits = commits_to(cluster.bootstrap_servers, retry_after=0.001, clock=lambda: now[0])
@@ -220,7 +227,9 @@ async def test_close_without_offsets() -> None:
     assert threads() == []
 
 
-async def test_no_thread_can_be_started(cluster: FakeCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_thread_can_be_started(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The query's listener does not fail; the next offsets start one."""
 
     def refuse(_: threading.Thread) -> None:
@@ -236,7 +245,9 @@ async def test_no_thread_can_be_started(cluster: FakeCluster, caplog: pytest.Log
     assert cluster.committed("group") == {("flights", 0): 2, ("flights", 1): 2}
 
 
-async def test_no_file_for_a_loop(cluster: FakeCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_file_for_a_loop(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The thread ends with a warning; the next offsets start one."""
 
     def refuse() -> asyncio.AbstractEventLoop:
@@ -285,7 +296,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 async def run(program: str, bootstrap_servers: str) -> str:
     """Run a program while the cluster of this loop answers. Returns its output."""
     command = (sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, bootstrap_servers)
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -21,7 +21,12 @@ def numbers(**changes: Any) -> QueryProgress:
 def test_the_numbers_of_a_batch() -> None:
     """Durations are in seconds, the whole apart from its parts."""
     progress = numbers()
-    assert (progress.batch_id, progress.input_rows, progress.input_rows_per_second, progress.processed_rows_per_second) == (0, 120, 0, 35.1)
+    assert (
+        progress.batch_id,
+        progress.input_rows,
+        progress.input_rows_per_second,
+        progress.processed_rows_per_second,
+    ) == (0, 120, 0, 35.1)
     assert progress.seconds == 3.413
     assert progress.part_seconds == {
         "addBatch": 2.26,
@@ -44,7 +49,10 @@ def test_the_offsets_of_a_batch() -> None:
 def test_a_watermark() -> None:
     """The first batch of a query has none: Spark then says 1970."""
     second = QueryProgress.of(StreamingQueryProgress.fromJson(recorded(SECOND)))
-    assert second.watermark_seconds() == datetime(2026, 11, 26, 12, 49, 58, 625_000, tzinfo=UTC).timestamp()
+    assert (
+        second.watermark_seconds()
+        == datetime(2026, 11, 26, 12, 49, 58, 625_000, tzinfo=UTC).timestamp()
+    )
     for without in ({"watermark": "1970-01-01T00:00:00.000Z"}, {}, {"watermark": "soon"}):
         assert math.isnan(numbers(eventTime=without).watermark_seconds())
 
@@ -53,17 +61,31 @@ def test_a_watermark() -> None:
     ("sources", "expected"),
     [
         pytest.param([], SourceOffsets({}, {}), id="none"),
-        pytest.param([source('{"t":{"0":5}}', "None")], SourceOffsets({("t", 0): 5}, {}), id="text"),
-        pytest.param([source({"t": {"0": 5}})], SourceOffsets({("t", 0): 5}, {}), id="no latest offset"),
+        pytest.param(
+            [source('{"t":{"0":5}}', "None")], SourceOffsets({("t", 0): 5}, {}), id="text"
+        ),
+        pytest.param(
+            [source({"t": {"0": 5}})], SourceOffsets({("t", 0): 5}, {}), id="no latest offset"
+        ),
         pytest.param([source(None, None)], SourceOffsets({}, {}), id="no offset"),
         pytest.param([source("None", "")], SourceOffsets({}, {}), id="not JSON"),
         pytest.param([source(7, 9)], SourceOffsets({}, {}), id="a number"),
         pytest.param([source({"logOffset": 3})], SourceOffsets({}, {}), id="a number by name"),
         pytest.param(
-            [source({"t": {"0": -1, "1": 4, "shard": 4, "2": "5", "3": 1.5, "4": True}})], SourceOffsets({("t", 1): 4}, {}), id="odd"
+            [source({"t": {"0": -1, "1": 4, "shard": 4, "2": "5", "3": 1.5, "4": True}})],
+            SourceOffsets({("t", 1): 4}, {}),
+            id="odd",
         ),
-        pytest.param([source({"t": {"0": 5}}, description="EventHubsSource[t]")], SourceOffsets({}, {}), id="same form, other source"),
-        pytest.param([source({"a": {"0": 5}}), source({"b": {"0": 6}})], SourceOffsets({("a", 0): 5, ("b", 0): 6}, {}), id="two topics"),
+        pytest.param(
+            [source({"t": {"0": 5}}, description="EventHubsSource[t]")],
+            SourceOffsets({}, {}),
+            id="same form, other source",
+        ),
+        pytest.param(
+            [source({"a": {"0": 5}}), source({"b": {"0": 6}})],
+            SourceOffsets({("a", 0): 5, ("b", 0): 6}, {}),
+            id="two topics",
+        ),
         pytest.param(
             [source({"t": {"0": 5}}, {"t": {"0": 8}}), source({"t": {"0": 3}}, {"t": {"0": 9}})],
             SourceOffsets({("t", 0): 3}, {("t", 0): 8}),

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aioproducer import PreparedTransaction, Producer, ProducerConfig, TopicPartition, TransactionDescription, TransactionResolver
+from aioproducer import (
+    PreparedTransaction,
+    Producer,
+    ProducerConfig,
+    TopicPartition,
+    TransactionDescription,
+    TransactionResolver,
+)
 from aioproducer.spark.exactly_once import TaskTransaction, commit_batch
 from aioproducer.spark.ledger import Decision, Entry, QueryName
 from aioproducer.spark.ledger_client import Ledger
@@ -29,7 +36,12 @@ NONE = Known()
 UNREADABLE = Known(problem="it cannot be read")
 
 
-def described(transactional_id: str = "q-0", state: str = "Ongoing", age: float | None = 3_600.0, **changes: Any) -> TransactionDescription:
+def described(
+    transactional_id: str = "q-0",
+    state: str = "Ongoing",
+    age: float | None = 3_600.0,
+    **changes: Any,
+) -> TransactionDescription:
     """A transaction that began some seconds ago, of the decision's producer."""
     fields: dict[str, Any] = {
         "transactional_id": transactional_id,
@@ -38,7 +50,11 @@ def described(transactional_id: str = "q-0", state: str = "Ongoing", age: float 
         "state": state,
         "started_at": None if age is None else NOW - timedelta(seconds=age),
         "timeout_ms": 60_000,
-        "partitions": (TopicPartition("orders", 1), TopicPartition("orders", 0), TopicPartition("__consumer_offsets", 7)),
+        "partitions": (
+            TopicPartition("orders", 1),
+            TopicPartition("orders", 0),
+            TopicPartition("__consumer_offsets", 7),
+        ),
     }
     return TransactionDescription(**fields | changes)
 
@@ -48,43 +64,127 @@ def described(transactional_id: str = "q-0", state: str = "Ongoing", age: float 
     [
         pytest.param(described(), DECISION, "commit", "commit", "", id="decided"),
         pytest.param(described(epoch=4), DECISION, "undecided", "abort", "", id="another epoch"),
-        pytest.param(described(producer_id=101), DECISION, "undecided", "abort", "", id="another producer"),
-        pytest.param(described("q-1"), DECISION, "undecided", "abort", "", id="a task that had no rows"),
-        pytest.param(described("q-2"), DECISION, "undecided", "abort", "", id="a task that the decision lacks"),
+        pytest.param(
+            described(producer_id=101), DECISION, "undecided", "abort", "", id="another producer"
+        ),
+        pytest.param(
+            described("q-1"), DECISION, "undecided", "abort", "", id="a task that had no rows"
+        ),
+        pytest.param(
+            described("q-2"),
+            DECISION,
+            "undecided",
+            "abort",
+            "",
+            id="a task that the decision lacks",
+        ),
         pytest.param(described(), NONE, "undecided", "abort", "", id="no decision"),
         pytest.param(described("q-driver"), DECISION, "undecided", "abort", "", id="a driver"),
-        pytest.param(described("q-driver"), UNREADABLE, "undecided", "abort", "", id="a driver, unreadable"),
-        pytest.param(described(), UNREADABLE, "unknown", "leave", "it cannot be read", id="unreadable"),
-        pytest.param(described(age=899), DECISION, "commit", "leave", "it began a short time ago", id="young"),
-        pytest.param(described(age=899), NONE, "undecided", "leave", "it began a short time ago", id="young, not decided"),
-        pytest.param(described(age=-5), NONE, "undecided", "leave", "it began a short time ago", id="of a clock that is ahead"),
-        pytest.param(described(age=None), DECISION, "commit", "leave", "its coordinator does not say when it began", id="ageless"),
-        pytest.param(described(state="PrepareCommit"), DECISION, "done", "leave", "its coordinator is ending it", id="ending"),
-        pytest.param(described(state="PrepareAbort"), NONE, "done", "leave", "its coordinator is ending it", id="ending"),
+        pytest.param(
+            described("q-driver"), UNREADABLE, "undecided", "abort", "", id="a driver, unreadable"
+        ),
+        pytest.param(
+            described(), UNREADABLE, "unknown", "leave", "it cannot be read", id="unreadable"
+        ),
+        pytest.param(
+            described(age=899), DECISION, "commit", "leave", "it began a short time ago", id="young"
+        ),
+        pytest.param(
+            described(age=899),
+            NONE,
+            "undecided",
+            "leave",
+            "it began a short time ago",
+            id="young, not decided",
+        ),
+        pytest.param(
+            described(age=-5),
+            NONE,
+            "undecided",
+            "leave",
+            "it began a short time ago",
+            id="of a clock that is ahead",
+        ),
+        pytest.param(
+            described(age=None),
+            DECISION,
+            "commit",
+            "leave",
+            "its coordinator does not say when it began",
+            id="ageless",
+        ),
+        pytest.param(
+            described(state="PrepareCommit"),
+            DECISION,
+            "done",
+            "leave",
+            "its coordinator is ending it",
+            id="ending",
+        ),
+        pytest.param(
+            described(state="PrepareAbort"),
+            NONE,
+            "done",
+            "leave",
+            "its coordinator is ending it",
+            id="ending",
+        ),
         pytest.param(described(state="Empty"), DECISION, "done", "nothing", "", id="empty"),
-        pytest.param(described(state="CompleteCommit"), DECISION, "done", "nothing", "", id="committed"),
-        pytest.param(described(state="CompleteAbort"), UNREADABLE, "done", "nothing", "", id="aborted"),
-        pytest.param(described("q"), DECISION, "unknown", "leave", "no sink makes such an id", id="no number"),
-        pytest.param(described("q-x"), DECISION, "unknown", "leave", "no sink makes such an id", id="no number behind the dash"),
-        pytest.param(described("q-00"), DECISION, "unknown", "leave", "no sink makes such an id", id="no number of a task"),
-        pytest.param(described("-0"), DECISION, "unknown", "leave", "no sink makes such an id", id="no name"),
+        pytest.param(
+            described(state="CompleteCommit"), DECISION, "done", "nothing", "", id="committed"
+        ),
+        pytest.param(
+            described(state="CompleteAbort"), UNREADABLE, "done", "nothing", "", id="aborted"
+        ),
+        pytest.param(
+            described("q"), DECISION, "unknown", "leave", "no sink makes such an id", id="no number"
+        ),
+        pytest.param(
+            described("q-x"),
+            DECISION,
+            "unknown",
+            "leave",
+            "no sink makes such an id",
+            id="no number behind the dash",
+        ),
+        pytest.param(
+            described("q-00"),
+            DECISION,
+            "unknown",
+            "leave",
+            "no sink makes such an id",
+            id="no number of a task",
+        ),
+        pytest.param(
+            described("-0"), DECISION, "unknown", "leave", "no sink makes such an id", id="no name"
+        ),
     ],
 )
-def test_what_is_said(found: TransactionDescription, known: Known, decided: str, action: str, reason: str) -> None:
+def test_what_is_said(
+    found: TransactionDescription, known: Known, decided: str, action: str, reason: str
+) -> None:
     """Only what is old, open and the sink's is ended, and committed only if a decision names this very transaction."""
     finding = judge(found, known, now=NOW, older_than=900)
-    assert (finding.decided, finding.action, finding.reason) == (Decided(decided), Action(action), reason)
+    assert (finding.decided, finding.action, finding.reason) == (
+        Decided(decided),
+        Action(action),
+        reason,
+    )
     assert finding.is_open is (action != "nothing")
     if action == "commit":
         assert finding.prepared == PreparedTransaction("q-0", 100, 3, 2)
     if action == "abort":
-        assert finding.prepared == PreparedTransaction(found.transactional_id, found.producer_id, found.epoch, 1)
+        assert finding.prepared == PreparedTransaction(
+            found.transactional_id, found.producer_id, found.epoch, 1
+        )
 
 
 class Place:
     """A fake cluster with a topic, and what queries do there."""
 
-    def __init__(self, cluster: FakeCluster, resolver: TransactionResolver, topic: str = "orders") -> None:
+    def __init__(
+        self, cluster: FakeCluster, resolver: TransactionResolver, topic: str = "orders"
+    ) -> None:
         self.cluster = cluster
         self.topic = topic
         self.config = ProducerConfig(bootstrap_servers=cluster.bootstrap_servers)
@@ -93,7 +193,9 @@ class Place:
     def ledger(self, name: str, topic: str = "orders") -> Ledger:
         return Ledger(QueryName(name), topic, self.config, self._resolver)
 
-    async def prepare(self, name: str, tasks: int, topic: str = "orders", batch: int = 5) -> list[PreparedTransaction]:
+    async def prepare(
+        self, name: str, tasks: int, topic: str = "orders", batch: int = 5
+    ) -> list[PreparedTransaction]:
         """Write a record in each of some tasks, and leave their transactions open."""
         reports = []
         for task in range(tasks):
@@ -105,18 +207,35 @@ class Place:
             reports.append(await transaction.prepare())
         return [report.prepared for report in reports if report.prepared is not None]
 
-    async def decide(self, name: str, prepared: Sequence[PreparedTransaction], topic: str = "orders", batch: int = 5) -> None:
+    async def decide(
+        self,
+        name: str,
+        prepared: Sequence[PreparedTransaction],
+        topic: str = "orders",
+        batch: int = 5,
+    ) -> None:
         """Write the decision of a batch, and die."""
         ledger = self.ledger(name, topic)
         async with ledger.lock() as driver:
-            await ledger.decide(driver, Decision(batch, tuple(Entry(one, 1, 1, 1) for one in prepared)))
+            await ledger.decide(
+                driver, Decision(batch, tuple(Entry(one, 1, 1, 1) for one in prepared))
+            )
 
-    async def resolve(self, prefix: str = "spark-", *, hours: float = 1.0, **options: Any) -> Resolution:
+    async def resolve(
+        self, prefix: str = "spark-", *, hours: float = 1.0, **options: Any
+    ) -> Resolution:
         """Resolve some hours later."""
-        return await resolve(self.config, prefix, wall_clock=lambda: self.cluster.now_ms() / 1_000 + hours * 3_600, **options)
+        return await resolve(
+            self.config,
+            prefix,
+            wall_clock=lambda: self.cluster.now_ms() / 1_000 + hours * 3_600,
+            **options,
+        )
 
     def committed(self) -> list[bytes | None]:
-        return sorted(value or b"" for value in self.cluster.values("orders", isolation="read_committed"))
+        return sorted(
+            value or b"" for value in self.cluster.values("orders", isolation="read_committed")
+        )
 
 
 @asynccontextmanager
@@ -130,7 +249,10 @@ async def place() -> AsyncIterator[Place]:
 
 
 def told(found: Resolution) -> dict[str, tuple[str, str, str, bool]]:
-    return {one.transactional_id: (one.decided.value, one.action.value, one.outcome, one.is_open) for one in found.findings}
+    return {
+        one.transactional_id: (one.decided.value, one.action.value, one.outcome, one.is_open)
+        for one in found.findings
+    }
 
 
 @pytest.mark.asyncio
@@ -169,8 +291,12 @@ async def test_a_query_that_was_decided_and_one_that_was_not() -> None:
         }
         assert found.open == 0
         assert here.committed() == [b"spark-a-0", b"spark-a-1", b"spark-a-2", b"spark-b-0"]
-        assert {one.decided for one in (await here.resolve(is_ending=True)).findings} == {Decided.DONE}
-        assert [(one.transactional_id, one.is_open) for one in (await here.resolve("other-")).findings] == [("other-c-0", True)]
+        assert {one.decided for one in (await here.resolve(is_ending=True)).findings} == {
+            Decided.DONE
+        }
+        assert [
+            (one.transactional_id, one.is_open) for one in (await here.resolve("other-")).findings
+        ] == [("other-c-0", True)]
 
 
 @pytest.mark.asyncio
@@ -182,7 +308,9 @@ async def test_young_transactions_are_left() -> None:
         found = await here.resolve(hours=0.2, is_ending=True)
         assert told(found)["spark-a-0"] == ("commit", "leave", "", True)
         assert len(here.cluster.requests("InitProducerId")) == before
-        assert told(await here.resolve(hours=0.2, is_ending=True, older_than=600))["spark-a-0"][2:] == ("committed", False)
+        assert told(await here.resolve(hours=0.2, is_ending=True, older_than=600))["spark-a-0"][
+            2:
+        ] == ("committed", False)
 
 
 @pytest.mark.asyncio
@@ -195,7 +323,10 @@ async def test_a_ledger_that_is_not_known() -> None:
         assert found["spark-a-0"][2:] == ("committed", False)
         assert found["spark-b-0"] == ("unknown", "leave", "", True)
         (left,) = (one for one in (await here.resolve()).findings if one.is_open)
-        assert left.reason == "no decision is in its driver's group: name the ledger's topic (--ledger-topic)"
+        assert (
+            left.reason
+            == "no decision is in its driver's group: name the ledger's topic (--ledger-topic)"
+        )
         found = told(await here.resolve(is_ending=True, ledger_topic="ledger"))
         assert found["spark-b-0"][2:] == ("aborted", False)
         assert here.committed() == [b"spark-a-0"]
@@ -208,14 +339,22 @@ async def test_a_topic_that_is_not_the_ledgers() -> None:
         await here.decide("spark-a", await here.prepare("spark-a", 2, "ledger"), "ledger")
         here.cluster.security.deny("*", "Describe", topic="ledger")
         for topic, reason in (
-            ("elsewhere", "no decision is in the ledger of elsewhere: name the ledger's topic (--ledger-topic)"),
-            (None, "no decision is in its driver's group: name the ledger's topic (--ledger-topic)"),
+            (
+                "elsewhere",
+                "no decision is in the ledger of elsewhere: name the ledger's topic (--ledger-topic)",
+            ),
+            (
+                None,
+                "no decision is in its driver's group: name the ledger's topic (--ledger-topic)",
+            ),
             ("ledger", "its decision cannot be read: TOPIC_AUTHORIZATION_FAILED (29): ledger-0"),
         ):
             found = await here.resolve(is_ending=True, ledger_topic=topic)
-            assert [(one.decided, one.action, one.outcome, one.reason) for one in found.findings if one.is_open] == [
-                (Decided.UNKNOWN, Action.LEAVE, "", reason)
-            ] * 2
+            assert [
+                (one.decided, one.action, one.outcome, one.reason)
+                for one in found.findings
+                if one.is_open
+            ] == [(Decided.UNKNOWN, Action.LEAVE, "", reason)] * 2
         assert here.committed() == []
 
 
@@ -229,17 +368,22 @@ async def test_a_topic_that_is_not_the_ledgers_and_a_lock_that_ended() -> None:
                 raise ZeroDivisionError
         found = await here.resolve(is_ending=True, ledger_topic="ledger")
         assert {one.state for one in found.findings} == {"Ongoing", "Empty"}
-        assert [(one.decided, one.action, one.outcome) for one in found.findings if one.is_open] == [
-            (Decided.UNKNOWN, Action.LEAVE, "")
-        ] * 2
+        assert [
+            (one.decided, one.action, one.outcome) for one in found.findings if one.is_open
+        ] == [(Decided.UNKNOWN, Action.LEAVE, "")] * 2
         assert {one.reason for one in found.findings if one.is_open} == {
             "its latest decision is in the ledger of orders, not of ledger: name that topic (--ledger-topic)"
         }
-        assert {one.outcome for one in (await here.resolve(is_ending=True)).findings} == {"committed", ""}
+        assert {one.outcome for one in (await here.resolve(is_ending=True)).findings} == {
+            "committed",
+            "",
+        }
         assert here.committed() == [b"spark-a-0", b"spark-a-1"]
 
 
-async def decided_meanwhile(here: Place, prepared: Sequence[PreparedTransaction], ledger_topic: str) -> Resolution:
+async def decided_meanwhile(
+    here: Place, prepared: Sequence[PreparedTransaction], ledger_topic: str
+) -> Resolution:
     """Decide the transactions of a query between the tool's first look and its lock. Return what the tool found."""
     before = len(here.cluster.requests("OffsetFetch"))
     hang = here.cluster.hang("OffsetFetch", when="after", times=1)
@@ -256,7 +400,11 @@ async def test_a_decision_that_is_made_elsewhere_while_the_tool_runs() -> None:
     async with place() as here:
         prepared = await here.prepare("spark-a", 2)
         found = await decided_meanwhile(here, prepared, ledger_topic="ledger")
-        assert [(one.action, one.outcome) for one in found.findings if one.transactional_id != "spark-a-driver"] == [(Action.LEAVE, "")] * 2
+        assert [
+            (one.action, one.outcome)
+            for one in found.findings
+            if one.transactional_id != "spark-a-driver"
+        ] == [(Action.LEAVE, "")] * 2
         assert found.open == 2
 
 
@@ -266,14 +414,28 @@ async def test_decisions_in_two_topics() -> None:
     async with place() as here:
         await here.decide("spark-a", await here.prepare("spark-a", 1), batch=4)
         await here.decide("spark-a", await here.prepare("spark-a", 1, "ledger"), "ledger")
-        (old,) = (one for one in (await here.resolve(ledger_topic="orders")).findings if one.is_open)
-        assert old.reason == "its latest decision is in the ledger of ledger, not of orders: name that topic (--ledger-topic)"
+        (old,) = (
+            one for one in (await here.resolve(ledger_topic="orders")).findings if one.is_open
+        )
+        assert (
+            old.reason
+            == "its latest decision is in the ledger of ledger, not of orders: name that topic (--ledger-topic)"
+        )
         assert told(await here.resolve())["spark-a-0"][:2] == ("commit", "commit")
         await here.decide("spark-a", [], "orders")
         (both,) = (one for one in (await here.resolve()).findings if one.is_open)
-        assert both.reason == "its latest decision is in the ledger of ledger and in that of orders: name one of them (--ledger-topic)"
-        assert told(await here.resolve(ledger_topic="orders"))["spark-a-0"][:2] == ("undecided", "abort")
-        assert told(await here.resolve(ledger_topic="ledger", is_ending=True))["spark-a-0"][2:] == ("committed", False)
+        assert (
+            both.reason
+            == "its latest decision is in the ledger of ledger and in that of orders: name one of them (--ledger-topic)"
+        )
+        assert told(await here.resolve(ledger_topic="orders"))["spark-a-0"][:2] == (
+            "undecided",
+            "abort",
+        )
+        assert told(await here.resolve(ledger_topic="ledger", is_ending=True))["spark-a-0"][2:] == (
+            "committed",
+            False,
+        )
 
 
 @pytest.mark.asyncio
@@ -281,7 +443,12 @@ async def test_a_decision_that_cannot_be_read() -> None:
     """Another program wrote to the group: its words are shown, and nothing is ended."""
     async with place() as here:
         await here.prepare("spark-a", 1)
-        async with Producer(bootstrap_servers=here.cluster.bootstrap_servers, transactional_id="x") as producer, producer.transaction():
+        async with (
+            Producer(
+                bootstrap_servers=here.cluster.bootstrap_servers, transactional_id="x"
+            ) as producer,
+            producer.transaction(),
+        ):
             await producer.send_position_to_transaction("spark-a-driver", 6, "junk", topic="orders")
         found = await here.resolve(is_ending=True)
         (one,) = found.findings
@@ -299,8 +466,15 @@ async def test_a_task_without_rows_leaves_the_transaction_of_an_earlier_run_open
         again = TaskTransaction(ledger, 5, 0)
         assert not await again.settled()
         await commit_batch(ledger, 5, [again.empty()])
-        assert told(await here.resolve(ledger_topic="orders")) == {"spark-a-0": ("undecided", "abort", "", True)}
-        assert told(await here.resolve(is_ending=True, ledger_topic="orders"))["spark-a-0"] == ("undecided", "abort", "aborted", False)
+        assert told(await here.resolve(ledger_topic="orders")) == {
+            "spark-a-0": ("undecided", "abort", "", True)
+        }
+        assert told(await here.resolve(is_ending=True, ledger_topic="orders"))["spark-a-0"] == (
+            "undecided",
+            "abort",
+            "aborted",
+            False,
+        )
 
 
 @pytest.mark.asyncio
@@ -308,7 +482,9 @@ async def test_a_driver_that_died_while_it_decided() -> None:
     """The lock aborts its transaction. What it had not decided is aborted."""
     async with place() as here:
         prepared = await here.prepare("spark-a", 1)
-        driver = Producer(bootstrap_servers=here.cluster.bootstrap_servers, transactional_id="spark-a-driver")
+        driver = Producer(
+            bootstrap_servers=here.cluster.bootstrap_servers, transactional_id="spark-a-driver"
+        )
         await driver.start()
         await driver.begin_transaction()
         await driver.send_position_to_transaction("spark-a-driver", 6, "d1 ", topic="orders")
@@ -329,7 +505,9 @@ async def test_a_decision_that_is_made_while_the_tool_runs() -> None:
     async with place() as here:
         prepared = await here.prepare("spark-a", 2)
         found = await decided_meanwhile(here, prepared, ledger_topic="orders")
-        assert {one[2] for name, one in told(found).items() if name != "spark-a-driver"} == {"committed"}
+        assert {one[2] for name, one in told(found).items() if name != "spark-a-driver"} == {
+            "committed"
+        }
         assert here.committed() == [b"spark-a-0", b"spark-a-1"]
 
 
@@ -386,15 +564,36 @@ async def test_a_real_broker(kafka_server: ServerThread) -> None:
         later = time.time() + 3_600
         listed = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic=topic)
         found_by_group = await resolve(config, prefix, wall_clock=lambda: later)
-        wrong = await resolve(config, f"{prefix}a", wall_clock=lambda: later, ledger_topic="nowhere", is_ending=True)
-        found = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic=topic, is_ending=True)
-        again = await resolve(config, prefix, wall_clock=lambda: later, ledger_topic=topic, is_ending=True)
-        marks = [await here.ledger(f"{prefix}{query}", topic).mark(task, stable=True) for query, task in (("a", 0), ("a", 1), ("b", 0))]
-    assert [one.age_seconds // 600 if one.age_seconds is not None else None for one in listed.findings if one.is_open] == [6, 6, 6]
-    assert [one.action.value for one in found_by_group.findings if one.is_open] == ["commit", "commit", "leave"]
+        wrong = await resolve(
+            config, f"{prefix}a", wall_clock=lambda: later, ledger_topic="nowhere", is_ending=True
+        )
+        found = await resolve(
+            config, prefix, wall_clock=lambda: later, ledger_topic=topic, is_ending=True
+        )
+        again = await resolve(
+            config, prefix, wall_clock=lambda: later, ledger_topic=topic, is_ending=True
+        )
+        marks = [
+            await here.ledger(f"{prefix}{query}", topic).mark(task, stable=True)
+            for query, task in (("a", 0), ("a", 1), ("b", 0))
+        ]
+    assert [
+        one.age_seconds // 600 if one.age_seconds is not None else None
+        for one in listed.findings
+        if one.is_open
+    ] == [6, 6, 6]
+    assert [one.action.value for one in found_by_group.findings if one.is_open] == [
+        "commit",
+        "commit",
+        "leave",
+    ]
     reason = f"its latest decision is in the ledger of {topic}, not of nowhere: name that topic (--ledger-topic)"
     assert [one.reason for one in wrong.findings if one.is_open] == [reason] * 2
-    outcomes = {one.transactional_id.removeprefix(prefix): (one.outcome, one.topics) for one in found.findings if one.outcome}
+    outcomes = {
+        one.transactional_id.removeprefix(prefix): (one.outcome, one.topics)
+        for one in found.findings
+        if one.outcome
+    }
     assert outcomes == {
         "a-0": ("committed", ("__consumer_offsets", topic)),
         "a-1": ("committed", ("__consumer_offsets", topic)),

@@ -23,9 +23,15 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 def batch(**columns: Any) -> pa.RecordBatch:
     """Return a batch as Spark makes them; a list becomes a column of the usual type."""
-    kinds = {"partition": pa.int32(), "timestamp": pa.timestamp("us", "UTC"), "headers": HEADERS, "topic": pa.string()}
+    kinds = {
+        "partition": pa.int32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "headers": HEADERS,
+        "topic": pa.string(),
+    }
     arrays = {
-        name: pa.array(column, kinds.get(name, pa.string())) if isinstance(column, list) else column for name, column in columns.items()
+        name: pa.array(column, kinds.get(name, pa.string())) if isinstance(column, list) else column
+        for name, column in columns.items()
     }
     return pa.RecordBatch.from_pydict(arrays)
 
@@ -35,7 +41,9 @@ def values(cluster: FakeCluster, topic: str, partition: int) -> list[bytes | Non
 
 
 @asynccontextmanager
-async def sending(topic: str | None, **options: Any) -> AsyncIterator[tuple[FakeCluster, RowSender]]:
+async def sending(
+    topic: str | None, **options: Any
+) -> AsyncIterator[tuple[FakeCluster, RowSender]]:
     """Give a cluster with the topics orders and returns, of two partitions each, and a sender of task 3."""
     async with FakeCluster(memory=True) as cluster:
         for name in ("orders", "returns"):
@@ -63,9 +71,18 @@ async def test_all_columns() -> None:
         await sender.send(batch(value=["w"], key=["k"], partition=[1]))
         await sender.end()
         [first, second] = [record for record in cluster.records("orders", 1) if record.key == b"k"]
-        assert (first.value, first.timestamp_ms, list(first.headers)) == (b"v", 1_700_000_000_123, [("h", b"1"), ("h", None)])
+        assert (first.value, first.timestamp_ms, list(first.headers)) == (
+            b"v",
+            1_700_000_000_123,
+            [("h", b"1"), ("h", None)],
+        )
         assert (second.value, list(second.headers)) == (b"w", [])
-        [rest] = [record for partition in range(2) for record in cluster.records("orders", partition) if record.key is None]
+        [rest] = [
+            record
+            for partition in range(2)
+            for record in cluster.records("orders", partition)
+            if record.key is None
+        ]
         assert (rest.value, list(rest.headers)) == (None, [])
         assert (sender.count.rows, sender.count.bytes) == (3, 4)
 
@@ -87,19 +104,28 @@ async def test_topics_of_a_column_keep_their_order() -> None:
         await sender.end()
         for topic in ("orders", "returns"):
             for partition in range(2):
-                wanted = [b"%d" % row for row in rows if ("orders" if row % 3 else "returns") == topic and row // 3 % 2 == partition]
+                wanted = [
+                    b"%d" % row
+                    for row in rows
+                    if ("orders" if row % 3 else "returns") == topic and row // 3 % 2 == partition
+                ]
                 assert values(cluster, topic, partition) == wanted
 
 
 @jumping
 async def test_slices_and_binary() -> None:
     """Spark hands over slices of larger arrays, too, and binary as well as text."""
-    whole = batch(value=pa.array([b"\x00", b"\x01", b"\x02", b"\x03"], pa.binary()), partition=[0, 0, 1, 0])
+    whole = batch(
+        value=pa.array([b"\x00", b"\x01", b"\x02", b"\x03"], pa.binary()), partition=[0, 0, 1, 0]
+    )
     async with sending("orders") as (cluster, sender):
         await sender.send(whole.slice(1, 3))
         await sender.send(whole.slice(0, 0))
         await sender.end()
-        assert (values(cluster, "orders", 0), values(cluster, "orders", 1)) == ([b"\x01", b"\x03"], [b"\x02"])
+        assert (values(cluster, "orders", 0), values(cluster, "orders", 1)) == (
+            [b"\x01", b"\x03"],
+            [b"\x02"],
+        )
         assert (sender.count.rows, sender.count.bytes) == (3, 3)
 
 
@@ -128,7 +154,11 @@ async def test_rows_that_are_queued_are_copied() -> None:
             "task 3, row 6: its topic is null, and no option 'topic' is given",
         ),
         (
-            {"value": ["a", "b", "c"], "topic": ["orders", "returns", "returns"], "partition": [0, 0, 5]},
+            {
+                "value": ["a", "b", "c"],
+                "topic": ["orders", "returns", "returns"],
+                "partition": [0, 0, 5],
+            },
             (
                 "task 3, row 7: topic returns, partition 5: 'returns' has 2 partitions, and partition 5 did not come within max_block_ms=1000. "
                 "The record was not queued."
@@ -139,7 +169,10 @@ async def test_rows_that_are_queued_are_copied() -> None:
             "task 3, row 6: topic returns, partition -1: partition=-1: it is a number from 0 on and below the number of partitions, or null",
         ),
         (
-            {"value": ["a", "b", "c", "x" * 2_000], "topic": ["returns", "orders", "returns", "returns"]},
+            {
+                "value": ["a", "b", "c", "x" * 2_000],
+                "topic": ["returns", "orders", "returns", "returns"],
+            },
             (
                 "task 3, row 8: topic returns: a record for 'returns' takes 2086 bytes, more than max_request_size=2000. "
                 "Raise it (and the topic's max.message.bytes), or send less."
@@ -168,8 +201,14 @@ async def test_the_first_row_that_failed_is_named() -> None:
     async with sending(None) as (cluster, sender):
         cluster.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", topic="returns", partition=1)
         await sender.send(batch(value=["a", "b"], topic=["orders", "orders"], partition=[0, 1]))
-        await sender.send(batch(value=["c", "d", "e"], topic=["returns", "returns", "returns"], partition=[0, 1, 1]))
-        with pytest.raises(RowFailed, match=r"task 3, row 3: topic returns, partition 1: ") as caught:
+        await sender.send(
+            batch(
+                value=["c", "d", "e"], topic=["returns", "returns", "returns"], partition=[0, 1, 1]
+            )
+        )
+        with pytest.raises(
+            RowFailed, match=r"task 3, row 3: topic returns, partition 1: "
+        ) as caught:
             await sender.end()
         assert caught.value.row == 3
         assert isinstance(caught.value.__cause__, KafkaError)
@@ -220,4 +259,10 @@ def test_the_bytes_of_any_column_are_counted(kind: pa.DataType) -> None:
         assert counted(batch(value=rows, key=rows), topic="orders")[1] == 2 * expected
     data = pa.py_buffer(b"abc")
     offsets = pa.array([0, 1, 3], pa.int64() if "large" in str(kind) else pa.int32()).buffers()[1]
-    assert counted(batch(value=pa.Array.from_buffers(kind, 2, [pa.py_buffer(b"\x01"), offsets, data])), topic="orders")[1] == 1
+    assert (
+        counted(
+            batch(value=pa.Array.from_buffers(kind, 2, [pa.py_buffer(b"\x01"), offsets, data])),
+            topic="orders",
+        )[1]
+        == 1
+    )

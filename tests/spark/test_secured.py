@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.integration]
 
 
 @pytest.mark.parametrize("way", JAVA_WAYS, ids=str)
-def test_the_connector_takes_our_options(spark: SparkSession, secure_server: SecuredServerThread, way: Way) -> None:
+def test_the_connector_takes_our_options(
+    spark: SparkSession, secure_server: SecuredServerThread, way: Way
+) -> None:
     """Source and sink: what ours wrote goes through Spark to another topic."""
     source, sink = (f"spark-{name}-{uuid.uuid4().hex[:8]}" for name in ("source", "sink"))
     for topic in (source, sink):
@@ -33,14 +35,18 @@ def test_the_connector_takes_our_options(spark: SparkSession, secure_server: Sec
 
     async def write() -> None:
         async with Producer(**options) as producer:
-            await asyncio.gather(*[await producer.send(source, b"%d" % number) for number in range(10)])
+            await asyncio.gather(
+                *[await producer.send(source, b"%d" % number) for number in range(10)]
+            )
 
     asyncio.run(write())
     kafka = {f"kafka.{name}": value for name, value in java_properties(options).items()}
     reader = spark.read.format("kafka").options(**kafka, subscribe=source)
     records = reader.load().selectExpr("value", "offset").orderBy("offset").coalesce(1)
     records.select("value").write.format("kafka").options(**kafka, topic=sink).save()
-    assert read_by_confluent(secure_server, way, sink, 10) == [b"%d" % number for number in range(10)]
+    assert read_by_confluent(secure_server, way, sink, 10) == [
+        b"%d" % number for number in range(10)
+    ]
 
 
 STORE_PASSWORD = "canary-store"
@@ -58,7 +64,9 @@ def test_one_set_of_options_serves_source_and_sink(
     way = Way("SASL_SSL", "SCRAM-SHA-512")
     secrets = tmp_path / "secrets.properties"
     secrets.write_text(f"sasl={way.password}\nstore={STORE_PASSWORD}\n")
-    properties = java_properties({**way.ours(secure_server), "sasl_password": f"${{file:{secrets}:sasl}}"})
+    properties = java_properties(
+        {**way.ours(secure_server), "sasl_password": f"${{file:{secrets}:sasl}}"}
+    )
     if store == "PKCS12":
         trusted = tmp_path / "ca.p12"
         trusted.write_bytes(pkcs12_truststore(STORE_PASSWORD, secure_server.certificates.authority))
@@ -72,7 +80,16 @@ def test_one_set_of_options_serves_source_and_sink(
     register(spark)
     rows = spark.range(10).selectExpr("string(id) AS value").coalesce(1)
     rows.write.format("aioproducer").mode("append").options(**kafka, topic=first).save()
-    stream = spark.readStream.format("kafka").options(**kafka, subscribe=first, startingOffsets="earliest").load().select("value")
-    query = stream.writeStream.format("aioproducer").options(**kafka, topic=second, checkpointLocation=str(tmp_path / "checkpoint"))
+    stream = (
+        spark.readStream.format("kafka")
+        .options(**kafka, subscribe=first, startingOffsets="earliest")
+        .load()
+        .select("value")
+    )
+    query = stream.writeStream.format("aioproducer").options(
+        **kafka, topic=second, checkpointLocation=str(tmp_path / "checkpoint")
+    )
     query.trigger(availableNow=True).start().awaitTermination()
-    assert read_by_confluent(secure_server, way, second, 10) == [b"%d" % number for number in range(10)]
+    assert read_by_confluent(secure_server, way, second, 10) == [
+        b"%d" % number for number in range(10)
+    ]

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.integration]
 class Place:
     """A session that knows the sink, and topics of a real Kafka."""
 
-    def __init__(self, spark: SparkSession, server: ServerThread, folders: pytest.TempPathFactory) -> None:
+    def __init__(
+        self, spark: SparkSession, server: ServerThread, folders: pytest.TempPathFactory
+    ) -> None:
         self.spark = spark
         self.server = server
         self._folders = folders
@@ -38,7 +40,10 @@ class Place:
     def plans(self) -> str:
         """Return all plans that Spark keeps for its web page and its event log. There is at least one."""
         store = self.spark._jsparkSession.sharedState().statusStore()
-        plans = [store.executionsList().apply(number).physicalPlanDescription() for number in range(store.executionsCount())]
+        plans = [
+            store.executionsList().apply(number).physicalPlanDescription()
+            for number in range(store.executionsCount())
+        ]
         assert any("Physical Plan" in plan for plan in plans)
         return "\n".join(plans)
 
@@ -51,19 +56,29 @@ class Place:
 
     def write(self, rows: DataFrame, **options: str) -> None:
         """Write a batch."""
-        rows.write.format("aioproducer").mode("append").option("kafka.bootstrap.servers", self.server.bootstrap_servers).options(
-            **options
-        ).save()
+        rows.write.format("aioproducer").mode("append").option(
+            "kafka.bootstrap.servers", self.server.bootstrap_servers
+        ).options(**options).save()
 
     def read(self, topic: str, *columns: str) -> list[Any]:
         """Return the records of a topic as Spark's own source reads them, in order of partition and offset."""
-        source = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.server.bootstrap_servers)
-        records = source.option("subscribe", topic).option("includeHeaders", "true").load().coalesce(1).orderBy("partition", "offset")
+        source = self.spark.read.format("kafka").option(
+            "kafka.bootstrap.servers", self.server.bootstrap_servers
+        )
+        records = (
+            source.option("subscribe", topic)
+            .option("includeHeaders", "true")
+            .load()
+            .coalesce(1)
+            .orderBy("partition", "offset")
+        )
         return [tuple(row) for row in records.selectExpr(*columns).collect()]
 
 
 @pytest.fixture(scope="module")
-def place(spark: SparkSession, kafka_server: ServerThread, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(
+    spark: SparkSession, kafka_server: ServerThread, tmp_path_factory: pytest.TempPathFactory
+) -> Place:
     register(spark)
     return Place(spark, kafka_server, tmp_path_factory)
 
@@ -76,15 +91,32 @@ def test_rows_come_back(place: Place) -> None:
         F.when(F.col("id") % 7 > 0, F.concat(F.lit("v"), "id")).cast("binary").alias("value"),
         F.when(F.col("id") % 2 == 0, first).otherwise(second).alias("topic"),
         (F.col("id") % 4 / 2).cast("int").alias("partition"),
-        F.array(F.struct(F.lit("h").alias("key"), F.col("id").cast("string").cast("binary").alias("value"))).alias("headers"),
+        F.array(
+            F.struct(
+                F.lit("h").alias("key"), F.col("id").cast("string").cast("binary").alias("value")
+            )
+        ).alias("headers"),
         F.timestamp_millis(F.lit(1_700_000_000_000) + F.col("id")).alias("timestamp"),
         F.col("id").alias("offset"),
     )
     place.write(rows)
     for topic, rest in ((first, 0), (second, 1)):
-        told = place.read(topic, "partition", "string(key)", "string(value)", "string(headers[0].value)", "unix_millis(timestamp)")
+        told = place.read(
+            topic,
+            "partition",
+            "string(key)",
+            "string(value)",
+            "string(headers[0].value)",
+            "unix_millis(timestamp)",
+        )
         wanted = [
-            (n % 4 // 2, f"{n}" if n % 10 else None, f"v{n}" if n % 7 else None, f"{n}", 1_700_000_000_000 + n)
+            (
+                n % 4 // 2,
+                f"{n}" if n % 10 else None,
+                f"v{n}" if n % 7 else None,
+                f"{n}",
+                1_700_000_000_000 + n,
+            )
             for n in range(rest, 1_000, 2)
         ]
         assert sorted(told, key=lambda row: row[4]) == wanted
@@ -93,9 +125,15 @@ def test_rows_come_back(place: Place) -> None:
 def test_what_spark_read_is_written_again(place: Place) -> None:
     """A DataFrame of Spark's own source has the columns of the sink, and offset and timestampType. The option is before the column."""
     first, second = place.topic(), place.topic()
-    place.write(place.spark.range(10).select(F.col("id").cast("string").alias("value")), topic=first)
-    source = place.spark.read.format("kafka").option("kafka.bootstrap.servers", place.server.bootstrap_servers)
-    place.write(source.option("subscribe", first).option("includeHeaders", "true").load(), topic=second)
+    place.write(
+        place.spark.range(10).select(F.col("id").cast("string").alias("value")), topic=first
+    )
+    source = place.spark.read.format("kafka").option(
+        "kafka.bootstrap.servers", place.server.bootstrap_servers
+    )
+    place.write(
+        source.option("subscribe", first).option("includeHeaders", "true").load(), topic=second
+    )
     columns = ("string(value)", "partition", "timestamp", "size(headers)")
     assert sorted(place.read(second, *columns)) == sorted(place.read(first, *columns))
     assert len(read_by_confluent(place.server, Way("PLAINTEXT"), second, 10)) == 10
@@ -107,10 +145,20 @@ CANARY = "canary-of-the-sink"
 def test_everything_wrong_is_told_before_any_task(place: Place) -> None:
     """Columns, options and secrets in one text. The secret is in no error, and in no plan that Spark keeps for its web page and events."""
     place.spark.range(1).collect()
-    rows = place.spark.range(3).select(F.raise_error(F.lit("a task ran")).alias("Value"), F.lit("k").alias("keys"))
+    rows = place.spark.range(3).select(
+        F.raise_error(F.lit("a task ran")).alias("Value"), F.lit("k").alias("keys")
+    )
     jaas = f"org.apache.kafka.common.security.plain.PlainLoginModule required username='u' password='{CANARY}';"
     with pytest.raises(AnalysisException) as caught:
-        place.write(rows, acks="1", **{"kafka.lingr.ms": "5", "kafka.sasl.password": CANARY, "kafka.sasl.jaas.config": jaas})
+        place.write(
+            rows,
+            acks="1",
+            **{
+                "kafka.lingr.ms": "5",
+                "kafka.sasl.password": CANARY,
+                "kafka.sasl.jaas.config": jaas,
+            },
+        )
     text = str(caught.value)
     for words in (
         "there is no column 'value' ('Value' is another name",
@@ -132,14 +180,21 @@ def test_another_thread(place: Place) -> None:
         register(place.spark)
         place.write(place.spark.range(1))
 
-    with ThreadPoolExecutor(1) as pool, pytest.raises(AnalysisException, match="there is no column 'value'"):
+    with (
+        ThreadPoolExecutor(1) as pool,
+        pytest.raises(AnalysisException, match="there is no column 'value'"),
+    ):
         pool.submit(write).result()
 
 
 def test_a_query_says_what_is_wrong(place: Place) -> None:
     """At its first batch, and before its tasks; the secret is not in the query's error."""
     rows = place.spark.readStream.format("rate").load().select(F.col("value").cast("string"))
-    query = rows.writeStream.format("aioproducer").option("kafka.sasl.password", CANARY).option("checkpointLocation", place.folder())
+    query = (
+        rows.writeStream.format("aioproducer")
+        .option("kafka.sasl.password", CANARY)
+        .option("checkpointLocation", place.folder())
+    )
     running = query.start()
     with pytest.raises(StreamingQueryException) as caught:
         running.awaitTermination(60)
@@ -151,16 +206,23 @@ def test_a_query_says_what_is_wrong(place: Place) -> None:
 
 def test_overwrite_is_refused(place: Place) -> None:
     with pytest.raises(AnalysisException, match=r"the sink only appends: use .mode\('append'\)"):
-        place.spark.range(1).select(F.lit("v").alias("value")).write.format("aioproducer").mode("overwrite").option("topic", "t").save()
+        place.spark.range(1).select(F.lit("v").alias("value")).write.format("aioproducer").mode(
+            "overwrite"
+        ).option("topic", "t").save()
 
 
 def test_the_row_that_fails_is_named(place: Place) -> None:
     """By task, number, topic and partition; the text says how many partitions there are."""
     topic = place.topic(2)
-    rows = place.spark.range(0, 20, 1, 2).select(F.lit("v").alias("value"), F.when(F.col("id") == 13, 5).cast("int").alias("partition"))
+    rows = place.spark.range(0, 20, 1, 2).select(
+        F.lit("v").alias("value"), F.when(F.col("id") == 13, 5).cast("int").alias("partition")
+    )
     with pytest.raises(PySparkException) as caught:
         place.write(rows, topic=topic, **{"kafka.max.block.ms": "1000"})
-    assert f"task 1, row 3: topic {topic}, partition 5: '{topic}' has 2 partitions, and partition 5 did not come" in str(caught.value)
+    assert (
+        f"task 1, row 3: topic {topic}, partition 5: '{topic}' has 2 partitions, and partition 5 did not come"
+        in str(caught.value)
+    )
 
 
 def test_checkpoints_are_those_of_sparks_own_sink(place: Place) -> None:
@@ -169,27 +231,64 @@ def test_checkpoints_are_those_of_sparks_own_sink(place: Place) -> None:
     checkpoint = place.folder()
     numbers = iter(range(1_000))
     for format_ in ("kafka", "aioproducer", "aioproducer", "kafka"):
-        place.write(place.spark.createDataFrame([(f"{next(numbers)}",) for _ in range(20)], "value string"), topic=source)
-        stream = place.spark.readStream.format("kafka").option("kafka.bootstrap.servers", place.server.bootstrap_servers)
-        stream = stream.option("subscribe", source).option("startingOffsets", "earliest").load().select("value")
-        writing = stream.writeStream.format(format_).option("kafka.bootstrap.servers", place.server.bootstrap_servers)
-        writing.option("topic", target).option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
-    assert sorted(int(value) for value in read_by_confluent(place.server, Way("PLAINTEXT"), target, 80)) == list(range(80))
+        place.write(
+            place.spark.createDataFrame([(f"{next(numbers)}",) for _ in range(20)], "value string"),
+            topic=source,
+        )
+        stream = place.spark.readStream.format("kafka").option(
+            "kafka.bootstrap.servers", place.server.bootstrap_servers
+        )
+        stream = (
+            stream.option("subscribe", source)
+            .option("startingOffsets", "earliest")
+            .load()
+            .select("value")
+        )
+        writing = stream.writeStream.format(format_).option(
+            "kafka.bootstrap.servers", place.server.bootstrap_servers
+        )
+        writing.option("topic", target).option("checkpointLocation", checkpoint).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+    assert sorted(
+        int(value) for value in read_by_confluent(place.server, Way("PLAINTEXT"), target, 80)
+    ) == list(range(80))
 
 
 def test_within_foreach_batch(place: Place) -> None:
     """Updates of an aggregate, which Spark gives no Python sink as a stream."""
     source, target = place.topic(2), place.topic()
-    place.write(place.spark.range(30).select((F.col("id") % 3).cast("string").alias("value")), topic=source)
-    stream = place.spark.readStream.format("kafka").option("kafka.bootstrap.servers", place.server.bootstrap_servers)
-    counts = stream.option("subscribe", source).option("startingOffsets", "earliest").load().groupBy("value").count()
+    place.write(
+        place.spark.range(30).select((F.col("id") % 3).cast("string").alias("value")), topic=source
+    )
+    stream = place.spark.readStream.format("kafka").option(
+        "kafka.bootstrap.servers", place.server.bootstrap_servers
+    )
+    counts = (
+        stream.option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .load()
+        .groupBy("value")
+        .count()
+    )
 
     def write(rows: DataFrame, _: int) -> None:
-        place.write(rows.select(F.col("value").alias("key"), F.col("count").cast("string").alias("value")), topic=target)
+        place.write(
+            rows.select(F.col("value").alias("key"), F.col("count").cast("string").alias("value")),
+            topic=target,
+        )
 
-    query = counts.writeStream.foreachBatch(write).outputMode("update").option("checkpointLocation", place.folder())
+    query = (
+        counts.writeStream.foreachBatch(write)
+        .outputMode("update")
+        .option("checkpointLocation", place.folder())
+    )
     query.trigger(availableNow=True).start().awaitTermination()
-    assert sorted(place.read(target, "string(key)", "string(value)")) == [("0", "10"), ("1", "10"), ("2", "10")]
+    assert sorted(place.read(target, "string(key)", "string(value)")) == [
+        ("0", "10"),
+        ("1", "10"),
+        ("2", "10"),
+    ]
 
 
 LIGHT = """
@@ -205,7 +304,9 @@ print(*sorted(set(sys.modules) - before))
 
 def test_the_sink_is_imported_alone() -> None:
     """Each process that Spark starts imports it before it answers."""
-    ran = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, timeout=120, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", LIGHT], capture_output=True, text=True, timeout=120, check=True
+    )
     modules = (
         "",
         ".errors",

@@ -27,7 +27,14 @@ async def process(cluster: FakeCluster) -> AsyncIterator[Ledger]:
     config = ProducerConfig(bootstrap_servers=options.pop("bootstrap_servers"))
     idle = IdleProducers()
     async with TransactionResolver(config, **options) as resolver:
-        yield Ledger(QueryName("spark-q"), "orders", config, resolver, lambda config: Producer(config, **options), idle=idle)
+        yield Ledger(
+            QueryName("spark-q"),
+            "orders",
+            config,
+            resolver,
+            lambda config: Producer(config, **options),
+            idle=idle,
+        )
     await idle.stop()
 
 
@@ -61,7 +68,10 @@ class Counts:
 async def decided(cluster: FakeCluster, tasks: int) -> None:
     """Write a decision of batch 0 with so many tasks."""
     async with process(cluster) as ledger:
-        entries = tuple(Entry(PreparedTransaction(f"spark-q-{task}", 1_000 + task, 7, 2), 1_000, 100_000, 2**63) for task in range(tasks))
+        entries = tuple(
+            Entry(PreparedTransaction(f"spark-q-{task}", 1_000 + task, 7, 2), 1_000, 100_000, 2**63)
+            for task in range(tasks)
+        )
         async with ledger.lock() as driver:
             await ledger.decide(driver, Decision(0, entries))
 
@@ -73,7 +83,12 @@ async def test_what_a_task_asks(tasks: int) -> None:
     async with FakeCluster(brokers=3, memory=True) as cluster:
         cluster.create_topic("orders", PARTITIONS)
         await decided(cluster, tasks)
-        of_any = {"Produce": PARTITIONS, "OffsetFetch": 2, "InitProducerId": 1, "TxnOffsetCommit": 1}
+        of_any = {
+            "Produce": PARTITIONS,
+            "OffsetFetch": 2,
+            "InitProducerId": 1,
+            "TxnOffsetCommit": 1,
+        }
         async with process(cluster) as worker:
             counts = Counts(cluster)
             await run_task(worker, 1, 0)
@@ -110,7 +125,12 @@ async def test_what_a_driver_asks(tasks: int) -> None:
         assert requests.pop("EndTxn") == tasks + 1
         assert requests.pop("FindCoordinator") <= 4
         assert requests.pop("ApiVersions") == counts.connections() <= 6
-        assert requests == {"Metadata": 2, "InitProducerId": 1, "OffsetFetch": 1, "TxnOffsetCommit": 1}
+        assert requests == {
+            "Metadata": 2,
+            "InitProducerId": 1,
+            "OffsetFetch": 1,
+            "TxnOffsetCommit": 1,
+        }
 
 
 @pytest.mark.asyncio
@@ -123,11 +143,18 @@ async def test_what_a_driver_asks_for_a_later_batch() -> None:
                 reports = [await run_task(worker, batch, task) for task in range(2)]
                 counts = Counts(cluster)
                 await commit_batch(driver, batch, reports)
-        assert counts.requests() == {"EndTxn": 3, "InitProducerId": 1, "OffsetFetch": 1, "TxnOffsetCommit": 1}
+        assert counts.requests() == {
+            "EndTxn": 3,
+            "InitProducerId": 1,
+            "OffsetFetch": 1,
+            "TxnOffsetCommit": 1,
+        }
         assert counts.connections() == 0
 
 
 def test_the_groups_of_a_decision() -> None:
     """A decision has a group for each 171 tasks."""
     entry = Entry(PreparedTransaction("q-0", 1_000_000, 300, 2), 1_000, 100_000, 2**63)
-    assert [len(encode_decision(Decision(0, (entry,) * tasks))) for tasks in (171, 172, 1_000, 10_000)] == [1, 2, 6, 59]
+    assert [
+        len(encode_decision(Decision(0, (entry,) * tasks))) for tasks in (171, 172, 1_000, 10_000)
+    ] == [1, 2, 6, 59]

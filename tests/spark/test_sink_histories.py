@@ -75,7 +75,12 @@ def test_a_driver_stands_still_at_each_step(then: Layout) -> None:
     """The next one begins beside it, and either is first."""
     for step in range(1, MAX_STEPS):
         for stands in (3.0, 90.0):
-            run_plan(planned(Life(TWO, driver=Fault(stands_at=step, stands=stands), patience=2.0, pause=0.1), Life(then, patience=400.0)))
+            run_plan(
+                planned(
+                    Life(TWO, driver=Fault(stands_at=step, stands=stands), patience=2.0, pause=0.1),
+                    Life(then, patience=400.0),
+                )
+            )
 
 
 @pytest.mark.parametrize("kind", ["dies_at", "stands_at"])
@@ -84,17 +89,30 @@ def test_an_attempt_ends_at_each_step(kind: str) -> None:
     for step in range(1, 22):
         fault = Fault(**{kind: step}, stands=90.0 if kind == "stands_at" else 0.0)  # type: ignore[arg-type]
         run_plan(planned(Life(TWO, attempts={(0, 0): fault}, patience=2.0)))
-        run_plan(planned(Life(TWO, driver=Fault(dies_at=16)), Life(TWO, attempts={(1, 0): fault}, patience=2.0)))
+        run_plan(
+            planned(
+                Life(TWO, driver=Fault(dies_at=16)),
+                Life(TWO, attempts={(1, 0): fault}, patience=2.0),
+            )
+        )
 
 
 def test_a_slice_on_the_model() -> None:
-    wrong = [(history.plan.seed, history.violations) for history in map(run_on_model, range(1, 300)) if history.violations]
+    wrong = [
+        (history.plan.seed, history.violations)
+        for history in map(run_on_model, range(1, 300))
+        if history.violations
+    ]
     assert wrong == []
 
 
 def test_a_slice_on_the_fake() -> None:
     """With real producers and a real resolver."""
-    wrong = [(history.plan.seed, history.violations) for history in map(run_on_fake, range(1, 14)) if history.violations]
+    wrong = [
+        (history.plan.seed, history.violations)
+        for history in map(run_on_fake, range(1, 14))
+        if history.violations
+    ]
     assert wrong == []
 
 
@@ -151,10 +169,14 @@ class Teller:
 
     async def end(self, prepared: PreparedTransaction, *, is_commit: bool = True) -> object:
         resolver = self.ledger.resolver
-        return await self.answer(resolver.commit(prepared) if is_commit else resolver.abort(prepared))
+        return await self.answer(
+            resolver.commit(prepared) if is_commit else resolver.abort(prepared)
+        )
 
     async def mark(self, *, stable: bool) -> object:
-        return await self.answer(self.ledger.resolver.committed_offset(NAME.mark_group(0), TOPIC, stable=stable))
+        return await self.answer(
+            self.ledger.resolver.committed_offset(NAME.mark_group(0), TOPIC, stable=stable)
+        )
 
 
 async def committed_twice(teller: Teller) -> AsyncIterator[object]:
@@ -166,7 +188,11 @@ async def committed_twice(teller: Teller) -> AsyncIterator[object]:
 
 async def aborted(teller: Teller) -> AsyncIterator[object]:
     one = await teller.prepared()
-    yield await teller.end(one, is_commit=False), await teller.end(one, is_commit=False), await teller.end(one)
+    yield (
+        await teller.end(one, is_commit=False),
+        await teller.end(one, is_commit=False),
+        await teller.end(one),
+    )
     yield await teller.mark(stable=True)
 
 
@@ -183,7 +209,11 @@ async def newer_attempt(teller: Teller) -> AsyncIterator[object]:
 async def timed_out(teller: Teller) -> AsyncIterator[object]:
     one = await teller.prepared()
     await asyncio.sleep(61.0)
-    yield await teller.end(one), await teller.end(one, is_commit=False), await teller.mark(stable=True)
+    yield (
+        await teller.end(one),
+        await teller.end(one, is_commit=False),
+        await teller.mark(stable=True),
+    )
 
 
 async def fenced(teller: Teller) -> AsyncIterator[object]:
@@ -233,7 +263,17 @@ async def empty(teller: Teller) -> AsyncIterator[object]:
     yield await teller.answer(producer.prepare_transaction())
 
 
-TALES = [committed_twice, aborted, newer_attempt, timed_out, fenced, expired_while_writing, stable_reads, stopped, empty]
+TALES = [
+    committed_twice,
+    aborted,
+    newer_attempt,
+    timed_out,
+    fenced,
+    expired_while_writing,
+    stable_reads,
+    stopped,
+    empty,
+]
 
 
 async def told(tale: Callable[[Teller], Any], clients: Any) -> list[object]:
@@ -245,7 +285,9 @@ async def told(tale: Callable[[Teller], Any], clients: Any) -> list[object]:
 @pytest.mark.parametrize("marker_delay", [0.0, 2.0])
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("tale", TALES, ids=lambda tale: tale.__name__)
-def test_the_model_answers_as_the_fake(tale: Callable[[Teller], Any], version: int, marker_delay: float) -> None:
+def test_the_model_answers_as_the_fake(
+    tale: Callable[[Teller], Any], version: int, marker_delay: float
+) -> None:
     async def on_model() -> list[object]:
         return await told(tale, ModelClients(Model(version, random.Random(1), marker_delay)))
 
@@ -253,7 +295,9 @@ def test_the_model_answers_as_the_fake(tale: Callable[[Teller], Any], version: i
         async with FakeCluster(memory=True, transaction_version=version) as cluster:
             cluster.create_topic(TOPIC)
             cluster.transactions.marker_delay = marker_delay
-            async with TransactionResolver(bootstrap_servers=cluster.bootstrap_servers, dialer=cluster.network) as resolver:
+            async with TransactionResolver(
+                bootstrap_servers=cluster.bootstrap_servers, dialer=cluster.network
+            ) as resolver:
                 clients = FakeClients(cluster, resolver, random.Random(1).random)
                 try:
                     return await told(tale, clients)

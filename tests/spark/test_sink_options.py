@@ -18,16 +18,30 @@ TABLE = [
     ({"acks": "1"}, ["unknown option 'acks'; did you mean 'kafka.acks'?"]),
     ({"sasl.passwrd": "x"}, ["unknown option 'sasl.passwrd'; did you mean 'kafka.sasl.password'?"]),
     ({"subscribe": "x"}, [f"unknown option 'subscribe': {LISTED}"]),
-    ({"path": "/x"}, ["the sink has no path: call save() or start() without one, and give the option 'topic'"]),
+    (
+        {"path": "/x"},
+        ["the sink has no path: call save() or start() without one, and give the option 'topic'"],
+    ),
     ({"topic": " "}, ["option 'topic' is empty: leave it out"]),
-    ({"topic": "a b"}, ["option 'topic' is 'a b', which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"]),
-    ({"topic": ".."}, ["option 'topic' is '..', which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"]),
+    (
+        {"topic": "a b"},
+        ["option 'topic' is 'a b', which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"],
+    ),
+    (
+        {"topic": ".."},
+        ["option 'topic' is '..', which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"],
+    ),
     ({"topic": "..."}, []),
     (
         {**ONCE, "ledgerTopic": "x" * 250},
-        [f"option 'ledgerTopic' is {'x' * 40!r}, which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"],
+        [
+            f"option 'ledgerTopic' is {'x' * 40!r}, which names no topic: up to 249 of a-z A-Z 0-9 . _ - do"
+        ],
     ),
-    ({"delivery": "at_most_once"}, ["delivery='at_most_once': it is at_least_once or exactly_once"]),
+    (
+        {"delivery": "at_most_once"},
+        ["delivery='at_most_once': it is at_least_once or exactly_once"],
+    ),
     (
         {"topic": "t", "transactionalIdPrefix": "p", "ledgerTopic": "l"},
         [
@@ -63,15 +77,29 @@ def test_a_query_names_its_transactions_itself() -> None:
     [
         ({"transactionalIdPrefix": "p"}, True, 32_715),
         ({"transactionalIdPrefix": "p"}, False, 32_719),
-        ({"transactionalIdPrefix": "\N{LATIN SMALL LETTER E WITH ACUTE}", "transactionalId": "x" * 32_731}, False, 20),
+        (
+            {
+                "transactionalIdPrefix": "\N{LATIN SMALL LETTER E WITH ACUTE}",
+                "transactionalId": "x" * 32_731,
+            },
+            False,
+            20,
+        ),
     ],
 )
 def test_names_are_bounded(options: dict[str, str], is_stream: bool, limit: int) -> None:
     """The longest id of a driver or a task still has a length that Kafka can write down; bytes count, not characters."""
     one = options["transactionalIdPrefix"]
     size = len(one.encode())
-    assert option_problems({**ONCE, **options, "transactionalIdPrefix": one * (limit // size)}, is_stream=is_stream) == []
-    (problem,) = option_problems({**ONCE, **options, "transactionalIdPrefix": one * (limit // size + 1)}, is_stream=is_stream)
+    assert (
+        option_problems(
+            {**ONCE, **options, "transactionalIdPrefix": one * (limit // size)}, is_stream=is_stream
+        )
+        == []
+    )
+    (problem,) = option_problems(
+        {**ONCE, **options, "transactionalIdPrefix": one * (limit // size + 1)}, is_stream=is_stream
+    )
     named = (
         "options 'transactionalIdPrefix' and 'transactionalId' have"
         if "transactionalId" in options
@@ -93,5 +121,15 @@ def test_the_longest_ids() -> None:
 
 def test_case_does_not_matter() -> None:
     """Spark lower-cases names; another caller need not."""
-    made = SinkOptions.of({"TOPIC": "T", "Kafka.Linger.ms": "5", "transactionalIdPrefix": "P-", "delivery": "Exactly_once"}, is_stream=True)
-    assert made == SinkOptions({"linger.ms": "5"}, True, topic="T", delivery="exactly_once", prefix="P-", ledger_topic="T")
+    made = SinkOptions.of(
+        {
+            "TOPIC": "T",
+            "Kafka.Linger.ms": "5",
+            "transactionalIdPrefix": "P-",
+            "delivery": "Exactly_once",
+        },
+        is_stream=True,
+    )
+    assert made == SinkOptions(
+        {"linger.ms": "5"}, True, topic="T", delivery="exactly_once", prefix="P-", ledger_topic="T"
+    )

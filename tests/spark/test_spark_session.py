@@ -37,7 +37,13 @@ def test_setting(spark: SparkSession, name: str, value: str) -> None:
 def test_the_connector_is_there(spark: SparkSession) -> None:
     """The four jars are on the session, and its Kafka source can be named."""
     assert spark.conf.get("spark.jars") == ",".join(str(path) for path in jars.spark_connector())
-    assert spark.readStream.format("kafka").option("kafka.bootstrap.servers", "x:1").option("subscribe", "t").load().isStreaming
+    assert (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", "x:1")
+        .option("subscribe", "t")
+        .load()
+        .isStreaming
+    )
 
 
 def test_python_workers_run_this_python(spark: SparkSession) -> None:
@@ -50,6 +56,7 @@ def test_a_pyspark_without_a_connector(monkeypatch: pytest.MonkeyPatch) -> None:
     """The text says which pyspark has one, and that the sink needs none."""
     monkeypatch.setattr("pyspark.__version__", "4.1.4")
     with pytest.raises(
-        jars.JarsUnavailable, match=r"pyspark 4\.1\.4 is installed.*pip install 'pyspark==4\.2\.0'.*format\('aioproducer'\) writes"
+        jars.JarsUnavailable,
+        match=r"pyspark 4\.1\.4 is installed.*pip install 'pyspark==4\.2\.0'.*format\('aioproducer'\) writes",
     ):
         session()

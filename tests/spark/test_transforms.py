@@ -44,7 +44,10 @@ VERDICTS: dict[str, tuple[bytes | None, str | None]] = {
     "text for an int": (f'{{{GOOD},"seats":"many"}}'.encode(), "a field does not fit its type"),
     "fraction for an int": (f'{{{GOOD},"seats":1.5}}'.encode(), "a field does not fit its type"),
     "int too large": (f'{{{GOOD},"seats":99999999999}}'.encode(), "a field does not fit its type"),
-    "not a number for a double": (f'{{{GOOD},"delay":"NaN"}}'.encode(), "a field does not fit its type"),
+    "not a number for a double": (
+        f'{{{GOOD},"delay":"NaN"}}'.encode(),
+        "a field does not fit its type",
+    ),
     "no date": (b'{"event_id":"a","sent_at":"soon"}', "a field does not fit its type"),
     "no id": (b'{"sent_at":"2026-03-01T12:00:00Z"}', "no event_id"),
     "null id": (b'{"event_id":null,"sent_at":"2026-03-01T12:00:00Z"}', "no event_id"),
@@ -56,7 +59,9 @@ VERDICTS: dict[str, tuple[bytes | None, str | None]] = {
 
 def records(spark: SparkSession, *values: bytes | None) -> DataFrame:
     """Rows as the Kafka source gives them; the offset is the place in `values`."""
-    return spark.createDataFrame([(b"k", value, "t", 1, offset, NOON) for offset, value in enumerate(values)], KAFKA)
+    return spark.createDataFrame(
+        [(b"k", value, "t", 1, offset, NOON) for offset, value in enumerate(values)], KAFKA
+    )
 
 
 def parsed(spark: SparkSession, *values: bytes | None) -> DataFrame:
@@ -72,7 +77,11 @@ def schema(spark: SparkSession) -> Any:
 @pytest.fixture(scope="module")
 def verdicts(spark: SparkSession) -> dict[str, str | None]:
     """The reason for each of `VERDICTS`, from one job."""
-    rows = parsed(spark, *(value for value, _ in VERDICTS.values())).select("offset", "reason").collect()
+    rows = (
+        parsed(spark, *(value for value, _ in VERDICTS.values()))
+        .select("offset", "reason")
+        .collect()
+    )
     names = list(VERDICTS)
     return {names[row.offset]: row.reason for row in rows}
 
@@ -123,7 +132,9 @@ def test_bad_rows_keep_the_bytes(spark: SparkSession) -> None:
 
 def test_a_misfit_in_a_field_nobody_reads_is_bad(spark: SparkSession) -> None:
     """Spark's optimizer drops fields that are not read, and would not see what is wrong in them."""
-    assert route_good(parsed(spark, VERDICTS["text for an int"][0])).select("event_id").collect() == []
+    assert (
+        route_good(parsed(spark, VERDICTS["text for an int"][0])).select("event_id").collect() == []
+    )
 
 
 def test_each_value_is_parsed_once(spark: SparkSession) -> None:
@@ -136,7 +147,12 @@ def test_each_value_is_parsed_once(spark: SparkSession) -> None:
 def test_other_names_for_the_two_fields(spark: SparkSession) -> None:
     """The event id and the time of sending are whichever fields the caller names."""
     fields = spark.createDataFrame([], "id long, at timestamp").schema
-    values = records(spark, b'{"id":7,"at":"2026-03-01T12:00:00Z"}', b'{"at":"2026-03-01T12:00:00Z"}', b'{"id":7}')
+    values = records(
+        spark,
+        b'{"id":7,"at":"2026-03-01T12:00:00Z"}',
+        b'{"at":"2026-03-01T12:00:00Z"}',
+        b'{"id":7}',
+    )
     reasons = parse(values, fields, event_id="id", sent_at="at").select("reason").collect()
     assert [row.reason for row in reasons] == [None, "no id", "no at"]
 
@@ -144,7 +160,13 @@ def test_other_names_for_the_two_fields(spark: SparkSession) -> None:
 def test_month_is_that_of_the_sessions_time_zone(spark: SparkSession) -> None:
     """UTC in our sessions: the last millisecond of January there is January, wherever the machine is."""
     times = ["2026-01-31T23:59:59.999Z", "2026-02-01T00:00:00Z", "2025-12-31T20:00:00-05:00", None]
-    rows = with_month(spark.createDataFrame([(time,) for time in times], "t string").selectExpr("cast(t as timestamp) t"), "t", column="m")
+    rows = with_month(
+        spark.createDataFrame([(time,) for time in times], "t string").selectExpr(
+            "cast(t as timestamp) t"
+        ),
+        "t",
+        column="m",
+    )
     assert [row.m for row in rows.collect()] == ["2026-01", "2026-02", "2026-01", None]
 
 
@@ -153,27 +175,51 @@ def deduped(spark: SparkSession, folder: Path, *batches: list[tuple[str, datetim
     source = folder / "in"
     source.mkdir()
     for number, batch in enumerate(batches):
-        lines = [json.dumps({"event_id": event_id, "sent_at": sent_at.isoformat(), "batch": number}) for event_id, sent_at in batch]
+        lines = [
+            json.dumps({"event_id": event_id, "sent_at": sent_at.isoformat(), "batch": number})
+            for event_id, sent_at in batch
+        ]
         file = source / f"{number}.json"
         file.write_text("\n".join(lines))
         os.utime(file, (number, number))  # by which Spark puts them in order
-    stream = spark.readStream.schema("event_id string, sent_at timestamp, batch int").option("maxFilesPerTrigger", 1).json(str(source))
-    writer = dedupe(stream, delay="1 day").writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    stream = (
+        spark.readStream.schema("event_id string, sent_at timestamp, batch int")
+        .option("maxFilesPerTrigger", 1)
+        .json(str(source))
+    )
+    writer = (
+        dedupe(stream, delay="1 day")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+    )
     writer.trigger(availableNow=True).start(str(folder / "out")).awaitTermination()
-    return spark.read.schema("event_id string, sent_at timestamp, batch int").parquet(str(folder / "out")).collect()
+    return (
+        spark.read.schema("event_id string, sent_at timestamp, batch int")
+        .parquet(str(folder / "out"))
+        .collect()
+    )
 
 
 def test_a_replay_is_dropped(spark: SparkSession, tmp_path: Path) -> None:
     """The same id, in one batch or a later one, with the time of its own sending: one row."""
     later = NOON + timedelta(hours=5)
-    rows = deduped(spark, tmp_path, [("a", NOON), ("a", NOON), ("b", NOON)], [("a", later), ("c", later)])
+    rows = deduped(
+        spark, tmp_path, [("a", NOON), ("a", NOON), ("b", NOON)], [("a", later), ("c", later)]
+    )
     assert sorted((row.event_id, row.batch) for row in rows) == [("a", 0), ("b", 0), ("c", 1)]
 
 
 def test_an_id_is_forgotten_after_the_delay(spark: SparkSession, tmp_path: Path) -> None:
     """Memory is bounded by it: a replay that comes later than that is a new event."""
     days = [NOON + timedelta(days=day) for day in range(0, 8, 2)]
-    rows = deduped(spark, tmp_path, *([("a" if number in {0, 3} else "x" + str(number), day)] for number, day in enumerate(days)))
+    rows = deduped(
+        spark,
+        tmp_path,
+        *(
+            [("a" if number in {0, 3} else "x" + str(number), day)]
+            for number, day in enumerate(days)
+        ),
+    )
     assert sorted(row.batch for row in rows if row.event_id == "a") == [0, 3]
 
 

@@ -50,10 +50,20 @@ def test_tasks_share_a_producer(place: Worker, brokers: ClusterInThread) -> None
 
 @pytest.mark.parametrize("lent", [Worker.lent, Worker.lent_ledger_clients])
 @pytest.mark.parametrize("reference", ["${env:NO_SUCH_VARIABLE}", "${file:/no/such/file}"])
-def test_a_secret_that_is_not_there(place: Worker, lent: Callable[..., Any], reference: str) -> None:
+def test_a_secret_that_is_not_there(
+    place: Worker, lent: Callable[..., Any], reference: str
+) -> None:
     """It is told at once: each attempt of a task would else wait for a broker that takes it."""
-    options = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "u"}
-    with pytest.raises(ConfigError, match=re.escape(reference)), lent(place, {**options, "sasl.password": reference}):
+    options = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "u",
+    }
+    with (
+        pytest.raises(ConfigError, match=re.escape(reference)),
+        lent(place, {**options, "sasl.password": reference}),
+    ):
         pass
 
 
@@ -176,5 +186,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), worker() is first)
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_forked_child_makes_its_own() -> None:
     """The parent's thread is not in the child."""
-    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
     assert ran.stdout.split() == ["0", "True"]

@@ -42,7 +42,14 @@ class Traced(BatchWriter):
 
 
 def options_of(brokers: ClusterInThread, **more: str) -> SinkOptions:
-    return SinkOptions.of({"topic": "orders", **{f"kafka.{name}": text for name, text in brokers.options.items()}, **more}, is_stream=False)
+    return SinkOptions.of(
+        {
+            "topic": "orders",
+            **{f"kafka.{name}": text for name, text in brokers.options.items()},
+            **more,
+        },
+        is_stream=False,
+    )
 
 
 @pytest.mark.usefixtures("own_worker")
@@ -68,8 +75,12 @@ def test_a_task(brokers: ClusterInThread) -> None:
 def test_linger_does_not_hold_a_task(brokers: ClusterInThread) -> None:
     """The last rows leave at once, also where each row is a record of its own, as with this partitioner."""
     hours = {"kafka.linger.ms": "3600000", "kafka.delivery.timeout.ms": "7200000"}
-    partitioner = {"kafka.partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"}
-    assert BatchWriter(options_of(brokers, **hours, **partitioner)).write(batches(["a"])) == TaskMessage(0, 1, 1)
+    partitioner = {
+        "kafka.partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+    }
+    assert BatchWriter(options_of(brokers, **hours, **partitioner)).write(
+        batches(["a"])
+    ) == TaskMessage(0, 1, 1)
 
 
 @pytest.mark.usefixtures("own_worker")
@@ -189,7 +200,13 @@ def test_no_more_than_4_mib_are_read_ahead(size: int, read: int) -> None:
 
 def test_nothing_is_read_ahead_once_the_future_is_done() -> None:
     sender, done = Sender(count=6), Future[None]()
-    rest = read_ahead((done.set_result(None) or batch if batch.number == 1 else batch for batch in sender.batches(1)), done)  # type: ignore[func-returns-value]
+    rest = read_ahead(
+        (
+            done.set_result(None) or batch if batch.number == 1 else batch
+            for batch in sender.batches(1)
+        ),
+        done,
+    )  # type: ignore[func-returns-value]
     assert len(sender.read) == 2
     assert [batch.number for batch in rest] == list(range(6))  # type: ignore[attr-defined]
 

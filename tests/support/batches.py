@@ -18,7 +18,19 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.core.topic_routing import TopicRouting
 
-__all__ = ["FULL", "OpenBatch", "answered", "install", "more", "partition_queues", "put", "sent", "split", "topic", "whole"]
+__all__ = [
+    "FULL",
+    "OpenBatch",
+    "answered",
+    "install",
+    "more",
+    "partition_queues",
+    "put",
+    "sent",
+    "split",
+    "topic",
+    "whole",
+]
 
 RECORD_SIZE = 10
 T = TypeVar("T")
@@ -69,7 +81,11 @@ class OpenBatch:
     def close(self) -> tuple[bytes, int, int]:
         assert not self.is_closed, "a batch was closed twice"
         self.is_closed = True
-        return b"".join(b"%10d" % record for record in self.records), min(self.records), max(self.records)
+        return (
+            b"".join(b"%10d" % record for record in self.records),
+            min(self.records),
+            max(self.records),
+        )
 
 
 def topic(*leaders: int, name: str = "t", topic_id: bytes = NO_ID, epoch: int = 0) -> TopicView:
@@ -81,11 +97,15 @@ def partition_queues(
 ) -> tuple[PartitionQueues, list[PartitionQueue]]:
     """Return partition queues with the topic t, and the queues of its partitions."""
     policy = DrainPolicy(Linger.LOAD if by_load else Linger.TIME if linger else Linger.NONE)
-    made = PartitionQueues(FULL, linger=linger, policy=policy, lifetime=lifetime, on_close=lambda batch: None)
+    made = PartitionQueues(
+        FULL, linger=linger, policy=policy, lifetime=lifetime, on_close=lambda batch: None
+    )
     return made, list(install(made, topic(*leaders)).queues)
 
 
-def put(rules: PartitionQueues, queue: PartitionQueue, record: int = 0, *, now: float = 0.0) -> ProducerBatch:
+def put(
+    rules: PartitionQueues, queue: PartitionQueue, record: int = 0, *, now: float = 0.0
+) -> ProducerBatch:
     """Append a record as the engine does; the batch that has it."""
     if queue.current is None:
         rules.open(queue, OpenBatch(), None, now=now)
@@ -94,7 +114,9 @@ def put(rules: PartitionQueues, queue: PartitionQueue, record: int = 0, *, now: 
     return queue.current
 
 
-def more(rules: PartitionQueues, queue: PartitionQueue, count: int = 1, *, size: int = 1) -> list[ProducerBatch]:
+def more(
+    rules: PartitionQueues, queue: PartitionQueue, count: int = 1, *, size: int = 1
+) -> list[ProducerBatch]:
     """Append so many batches, each of `size` records, and close them. Return them."""
     batches = []
     for _ in range(count):
@@ -105,7 +127,13 @@ def more(rules: PartitionQueues, queue: PartitionQueue, count: int = 1, *, size:
     return batches
 
 
-def sent(rules: PartitionQueues, node_id: int, connection: object = "connection", limit: int = 1000, **options: Any) -> list[ProducerBatch]:
+def sent(
+    rules: PartitionQueues,
+    node_id: int,
+    connection: object = "connection",
+    limit: int = 1000,
+    **options: Any,
+) -> list[ProducerBatch]:
     """Drain and send."""
     batches = rules.drain(node_id, connection, limit, **options)
     for batch in batches:
@@ -113,7 +141,9 @@ def sent(rules: PartitionQueues, node_id: int, connection: object = "connection"
     return batches
 
 
-def answered(rules: PartitionQueues, batch: ProducerBatch, *, retry_at: float | None = None) -> None:
+def answered(
+    rules: PartitionQueues, batch: ProducerBatch, *, retry_at: float | None = None
+) -> None:
     """A batch was acknowledged, or is to be sent again."""
     ProduceAttempts(rules).remove_in_flight(batch)
     if retry_at is None:
@@ -127,5 +157,10 @@ def split(rules: PartitionQueues, batch: ProducerBatch) -> list[ProducerBatch]:
     ProduceAttempts(rules).remove_in_flight(batch)
     assert isinstance(batch.payload, bytes)
     half = batch.count // 2
-    halves = [(range(half), batch.payload[: half * RECORD_SIZE]), (range(half, batch.count), batch.payload[half * RECORD_SIZE :])]
-    return ProduceAttempts(rules).split(batch, [(Piece(indexes, payload, 0, 0), None) for indexes, payload in halves])
+    halves = [
+        (range(half), batch.payload[: half * RECORD_SIZE]),
+        (range(half, batch.count), batch.payload[half * RECORD_SIZE :]),
+    ]
+    return ProduceAttempts(rules).split(
+        batch, [(Piece(indexes, payload, 0, 0), None) for indexes, payload in halves]
+    )

@@ -36,9 +36,16 @@ __all__ = [
     "producer_on",
 ]
 
-_TWINS = ("delivery.{}produce_request_result", "delivery.{}delivery", "delivery.{}records_builder", "append.{}fast_path")
+_TWINS = (
+    "delivery.{}produce_request_result",
+    "delivery.{}delivery",
+    "delivery.{}records_builder",
+    "append.{}fast_path",
+)
 
-with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": ""}):  # which one is chosen does not matter here
+with mock.patch.dict(
+    os.environ, {"AIOPRODUCER_PURE": ""}
+):  # which one is chosen does not matter here
     _, REASON = extension.__wrapped__(ENGINE)
     compiled_columns, NO_COLUMNS = extension.__wrapped__(COLUMNS)
 
@@ -55,7 +62,9 @@ class Build:
     def __init__(self, prefix: str) -> None:
         self.is_compiled = bool(prefix)
         for twin in _TWINS:
-            vars(self).update(vars(importlib.import_module(f"aioproducer.engine.{twin.format(prefix)}")))
+            vars(self).update(
+                vars(importlib.import_module(f"aioproducer.engine.{twin.format(prefix)}"))
+            )
 
 
 plain = Build("")
@@ -71,7 +80,9 @@ BUILDS = [
     pytest.param(compiled, id="compiled", marks=[both_builds, needs_compiled]),
 ]
 # Only the compiled build reads buffers.
-on_columns = pytest.mark.parametrize("build", [pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)])
+on_columns = pytest.mark.parametrize(
+    "build", [pytest.param(compiled_columns, id="compiled", marks=needs_compiled_columns)]
+)
 on_both = pytest.mark.parametrize("build", BUILDS)
 on_compiled = pytest.mark.parametrize("build", BUILDS[1:])
 
@@ -100,7 +111,10 @@ def producer_on(build: Any) -> type[Producer]:
     extension.cache_clear()
     here = {name: sys.modules.pop(name) for name in list(sys.modules) if _stands_on_a_build(name)}
     try:
-        with mock.patch.dict(os.environ, {"AIOPRODUCER_PURE": str(int(not build.is_compiled)), "AIOPRODUCER_REQUIRE_EXT": ""}):
+        with mock.patch.dict(
+            os.environ,
+            {"AIOPRODUCER_PURE": str(int(not build.is_compiled)), "AIOPRODUCER_REQUIRE_EXT": ""},
+        ):
             face: type[Producer] = importlib.import_module("aioproducer.producer").Producer
     finally:
         extension.cache_clear()

@@ -39,7 +39,9 @@ _FORMS: Final = (WORD, WORD.encode().hex(), *_base64_forms())
 
 def is_shown(text: str) -> bool:
     """Return whether a text has the word, as it is or encoded."""
-    return any(form in one for form in _FORMS for one in (text, unquote(text) if "%" in text else ""))
+    return any(
+        form in one for form in _FORMS for one in (text, unquote(text) if "%" in text else "")
+    )
 
 
 class CanaryPlugin:
@@ -87,10 +89,17 @@ class CanaryPlugin:
 
     def _look_at(self, record: logging.LogRecord) -> None:
         error = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
-        own = {name: value for name, value in vars(record).items() if name not in {"msg", "args", "exc_info", "exc_text", "pathname"}}
+        own = {
+            name: value
+            for name, value in vars(record).items()
+            if name not in {"msg", "args", "exc_info", "exc_text", "pathname"}
+        }
         # The traceback's lines of source are the test's own.
         shown = "\n".join(line for line in error.splitlines() if not line.startswith("    "))
-        self.look(f"the log, at {record.levelname}, of {record.name}", f"{record.getMessage()}\n{shown}\n{own}")
+        self.look(
+            f"the log, at {record.levelname}, of {record.name}",
+            f"{record.getMessage()}\n{shown}\n{own}",
+        )
 
     def watch_capture(self) -> None:
         """Search what a test reads of its own output by `capsys` and `capfd`."""
@@ -114,7 +123,11 @@ class CanaryPlugin:
 
     def pytest_make_parametrize_id(self, val: object, argname: str) -> str | None:
         """Name a parameter that has a secret after its argument: reports and environments show the names of tests."""
-        return f"{argname}-with-a-secret" if isinstance(val, (str, bytes)) and is_shown(repr(val)) else None
+        return (
+            f"{argname}-with-a-secret"
+            if isinstance(val, (str, bytes)) and is_shown(repr(val))
+            else None
+        )
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._test = nodeid
@@ -131,7 +144,9 @@ class CanaryPlugin:
             if report.when in {None, place.rpartition(" ")[2]} and "log" not in place:
                 self.look(place.lower(), text)
 
-    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, nodeid: str
+    ) -> None:
         self._test = nodeid or self._test
         self.look("a warning", f"{warning_message.message}\n{warning_message.message!r}")
 

@@ -72,7 +72,9 @@ def _by_hand(names: tuple[str, ...], authority: CertificateAuthority | None) -> 
         .not_valid_before(now + VALID.begins)
         .not_valid_after(now + VALID.ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([_identity(name) for name in names]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_identity(name) for name in names]), critical=False
+        )
         .sign(signer, hashes.SHA256())
     )
     pem = made.public_bytes(Encoding.PEM)
@@ -87,13 +89,19 @@ def _identity(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def encrypted_key_pem(certificate: Certificate, password: str, *, traditional: bool = False) -> bytes:
+def encrypted_key_pem(
+    certificate: Certificate, password: str, *, traditional: bool = False
+) -> bytes:
     """The key as PKCS#8 ("BEGIN ENCRYPTED PRIVATE KEY"), or in the form of OpenSSL before 1.0, which Java does not read."""
     form = PrivateFormat.TraditionalOpenSSL if traditional else PrivateFormat.PKCS8
-    return _key(certificate).private_bytes(Encoding.PEM, form, BestAvailableEncryption(password.encode()))
+    return _key(certificate).private_bytes(
+        Encoding.PEM, form, BestAvailableEncryption(password.encode())
+    )
 
 
-def write_encrypted(certificate: Certificate, folder: Path, name: str, password: str) -> CertificateFiles:
+def write_encrypted(
+    certificate: Certificate, folder: Path, name: str, password: str
+) -> CertificateFiles:
     """Write what `Certificate.write` does, with an encrypted key."""
     files = certificate.write(folder, name)
     key = encrypted_key_pem(certificate, password)
@@ -105,13 +113,16 @@ def write_encrypted(certificate: Certificate, folder: Path, name: str, password:
 def pkcs12_keystore(certificate: Certificate, password: str) -> bytes:
     """A key store with the key and the chain, encrypted with AES-256."""
     leaf, *others = x509.load_pem_x509_certificates(certificate.chain_pem)
-    return pkcs12.serialize_key_and_certificates(b"key", _key(certificate), leaf, others or None, _encryption(password))
+    return pkcs12.serialize_key_and_certificates(
+        b"key", _key(certificate), leaf, others or None, _encryption(password)
+    )
 
 
 def pkcs12_truststore(password: str, *authorities: CertificateAuthority) -> bytes:
     """A trust store, with the attribute that Java asks of a trusted certificate."""
     trusted = [
-        pkcs12.PKCS12Certificate(x509.load_pem_x509_certificate(one.pem), f"ca{number}".encode()) for number, one in enumerate(authorities)
+        pkcs12.PKCS12Certificate(x509.load_pem_x509_certificate(one.pem), f"ca{number}".encode())
+        for number, one in enumerate(authorities)
     ]
     return pkcs12.serialize_java_truststore(trusted, _encryption(password))
 

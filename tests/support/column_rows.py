@@ -11,7 +11,9 @@ Pairs = list[tuple[Any, Any]] | None
 
 
 def bits(there: list[bool]) -> bytes:
-    return sum(is_there << at for at, is_there in enumerate(there)).to_bytes((len(there) + 7) // 8, "little")
+    return sum(is_there << at for at, is_there in enumerate(there)).to_bytes(
+        (len(there) + 7) // 8, "little"
+    )
 
 
 def strings(build: Any, rows: list[bytes | None], before: int = 0) -> Any:
@@ -19,7 +21,14 @@ def strings(build: Any, rows: list[bytes | None], before: int = 0) -> Any:
     for row in rows:
         ends.append(ends[-1] + len(row or b""))
     validity = bits([True] * before + [row is not None for row in rows])
-    return build.Strings(validity, array("i", ends).tobytes(), b"".join(filter(None, rows)), before, len(rows), is_large=False)
+    return build.Strings(
+        validity,
+        array("i", ends).tobytes(),
+        b"".join(filter(None, rows)),
+        before,
+        len(rows),
+        is_large=False,
+    )
 
 
 def headers(build: Any, rows: list[Pairs], before: int = 0, *, is_large: bool = False) -> Any:
@@ -35,9 +44,21 @@ def headers(build: Any, rows: list[Pairs], before: int = 0, *, is_large: bool = 
     validity = bits([True] * before + [row is not None for row in rows])
     there = bits([False] * 3 + [pair is not None for pair in pairs])
     offsets = array("q" if is_large else "i", ends).tobytes()
-    return build.Headers(validity, offsets, before, len(rows), (there, 3), *children, is_large=is_large)
+    return build.Headers(
+        validity, offsets, before, len(rows), (there, 3), *children, is_large=is_large
+    )
 
 
-def partitions(build: Any, rows: list[int | None], before: int = 0, *, is_large: bool = False) -> Any:
-    packed = array("q" if is_large else "i", [9] * before + [-5 if row is None else row for row in rows]).tobytes()
-    return build.Partitions(bits([False] * before + [row is not None for row in rows]), packed, before, len(rows), is_large=is_large)
+def partitions(
+    build: Any, rows: list[int | None], before: int = 0, *, is_large: bool = False
+) -> Any:
+    packed = array(
+        "q" if is_large else "i", [9] * before + [-5 if row is None else row for row in rows]
+    ).tobytes()
+    return build.Partitions(
+        bits([False] * before + [row is not None for row in rows]),
+        packed,
+        before,
+        len(rows),
+        is_large=is_large,
+    )

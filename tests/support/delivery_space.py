@@ -71,7 +71,10 @@ _REFUSED = {
     "named": Told("INVALID_RECORD", named=1),
 }
 _EXCUSES = frozenset({"refused", "named", "fenced", "too large", "expiry", "forget"})
-_AFTER_APPEND = {"late, appended": Told(_LATE, appended=True), "moved, appended": Told(_MOVED, appended=True)}
+_AFTER_APPEND = {
+    "late, appended": Told(_LATE, appended=True),
+    "moved, appended": Told(_MOVED, appended=True),
+}
 
 
 class Log:
@@ -115,7 +118,10 @@ class Log:
 
     def forget(self) -> None:
         """As a broker that starts from a snapshot: of each producer the last batch is known."""
-        self.known = {producer: (epoch, remembered[-1:]) for producer, (epoch, remembered) in self.known.items()}
+        self.known = {
+            producer: (epoch, remembered[-1:])
+            for producer, (epoch, remembered) in self.known.items()
+        }
 
     def elect(self, lost: int) -> None:
         """The cluster elects another leader. That leader has all but the last few batches."""
@@ -128,7 +134,10 @@ class Log:
         epoch, remembered = self.known.get(sent.identity.producer_id, (-1, ()))
         before = remembered if epoch == sent.identity.epoch else ()
         last = sent.sequence + len(sent.records) - 1
-        self.known[sent.identity.producer_id] = (sent.identity.epoch, (*before, (sent.sequence, last))[-_BATCHES_REMEMBERED:])
+        self.known[sent.identity.producer_id] = (
+            sent.identity.epoch,
+            (*before, (sent.sequence, last))[-_BATCHES_REMEMBERED:],
+        )
 
 
 class _Numbers:
@@ -171,7 +180,10 @@ class World:
         self.is_excused = False
         self.asks = False
         self.log = Log()
-        self.lanes: dict[int, tuple[str, list[tuple[ProducerBatch, Sent]]]] = {1: ("1", []), 2: ("2", [])}
+        self.lanes: dict[int, tuple[str, list[tuple[ProducerBatch, Sent]]]] = {
+            1: ("1", []),
+            2: ("2", []),
+        }
         self.strays: list[tuple[int, Sent]] = []
         self.fates: dict[int, Persisted | bool] = {}
         for number, size in enumerate(sizes):
@@ -210,7 +222,9 @@ class World:
             for trouble in (*_REFUSED, *_AFTER_APPEND, "fenced"):
                 if trouble != "named" or len(flights[0][1].records) > 1:
                     yield ("answer", node, trouble), 1
-            strays = len(flights) if flights[0][1].identity.epoch < LAST_EPOCH else 0  # no later epoch could refuse those of the last
+            strays = (
+                len(flights) if flights[0][1].identity.epoch < LAST_EPOCH else 0
+            )  # no later epoch could refuse those of the last
             for read in range(len(flights) + 1):
                 for stray in range(min(len(flights) - read, strays) + 1):
                     yield ("cut", node, read, stray), 1
@@ -220,7 +234,9 @@ class World:
     def _of_the_brokers(self) -> Iterator[tuple[Move, int]]:
         for lost in range(len(self.log.batches) - self.log.committed + 1):
             yield ("election", lost), 1
-        if any(len(remembered) > 1 for _, remembered in self.log.known.values()) and not any(flights for _, flights in self.lanes.values()):
+        if any(len(remembered) > 1 for _, remembered in self.log.known.values()) and not any(
+            flights for _, flights in self.lanes.values()
+        ):
             yield ("forget",), 1
 
     def happen(self, move: Move) -> bool:
@@ -298,7 +314,11 @@ class World:
         before = max(self.log.known, default=0)
         numbers = self.queue.numbers
         self.asks = False
-        self.rules.identify(ProducerIdAndEpoch(max(before, numbers.identity.producer_id if numbers else 0) + 1, self.epoch))
+        self.rules.identify(
+            ProducerIdAndEpoch(
+                max(before, numbers.identity.producer_id if numbers else 0) + 1, self.epoch
+            )
+        )
 
     def _on_cut(self, node: int, read: int, stray: int) -> None:
         name, flights = self.lanes[node]
@@ -325,14 +345,24 @@ class World:
                 ProduceAttempts(self.rules).complete_late(batch)
             return
         named, appended = (told.named, told.appended) if told else (0, False)
-        verdict = over(batch, error, now=0.0, retries=1_000, transactional=False, named=named, appended=appended)
+        verdict = over(
+            batch,
+            error,
+            now=0.0,
+            retries=1_000,
+            transactional=False,
+            named=named,
+            appended=appended,
+        )
         if verdict.action is Action.COMPLETE:
             self.fates.update(dict.fromkeys(_records(batch), True))
             ProduceAttempts(self.rules).complete(batch)
         elif verdict.action is Action.FAIL:
             self._fail(batch)
         elif verdict.action in AGAIN:
-            ProduceAttempts(self.rules).retry(batch, verdict.action, 0.0 if verdict.action is Action.AWAIT else 1.0)
+            ProduceAttempts(self.rules).retry(
+                batch, verdict.action, 0.0 if verdict.action is Action.AWAIT else 1.0
+            )
         else:
             first, _ = self._split(batch, named or batch.count // 2)
             if verdict.action is Action.EXCLUDE:
@@ -341,7 +371,10 @@ class World:
     def _split(self, batch: ProducerBatch, at: int) -> list[ProducerBatch]:
         assert isinstance(batch.payload, bytes)
         payload = batch.payload
-        pieces = [Piece(range(at), payload[: at * RECORD_SIZE], 0, 0), Piece(range(at, batch.count), payload[at * RECORD_SIZE :], 0, 0)]
+        pieces = [
+            Piece(range(at), payload[: at * RECORD_SIZE], 0, 0),
+            Piece(range(at, batch.count), payload[at * RECORD_SIZE :], 0, 0),
+        ]
         return ProduceAttempts(self.rules).split(batch, [(piece, None) for piece in pieces])
 
     def _fail(self, batch: ProducerBatch) -> None:
@@ -354,41 +387,74 @@ class World:
     def check(self) -> None:
         """Raise Violation where a promise is broken."""
         written = [record for sent in self.log.batches for record in sent.records]
-        safe = {record for sent in self.log.batches[: self.log.committed] for record in sent.records}
+        safe = {
+            record for sent in self.log.batches[: self.log.committed] for record in sent.records
+        }
         times = Counter(written)
         if doubles := [record for record, count in times.items() if count > 1]:
             raise Violation(f"twice in the log: {doubles}")
         if written != sorted(written):
             raise Violation(f"not in the order of the calls: {written}")
-        if lost := [record for record, said in self.fates.items() if said is True and record not in safe]:
+        if lost := [
+            record for record, said in self.fates.items() if said is True and record not in safe
+        ]:
             raise Violation(f"acknowledged, and not in the log for good: {lost}")
-        if there := [record for record, said in self.fates.items() if said is Persisted.NO and record in times]:
+        if there := [
+            record
+            for record, said in self.fates.items()
+            if said is Persisted.NO and record in times
+        ]:
             raise Violation(f"certainly not in the log, it was said: {there}")
         numbers = self.queue.numbers
         if not self.is_excused and (
-            not all(said is True for said in self.fates.values()) or (numbers and numbers.identity.epoch != self.epoch)
+            not all(said is True for said in self.fates.values())
+            or (numbers and numbers.identity.epoch != self.epoch)
         ):
             raise Violation(f"a failure or an epoch without need: {self.fates}, {numbers}")
-        if self.is_at_rest and (self.queue.in_flight or self.queue.closed or (self.queue.numbers and self.queue.numbers.outstanding)):
+        if self.is_at_rest and (
+            self.queue.in_flight
+            or self.queue.closed
+            or (self.queue.numbers and self.queue.numbers.outstanding)
+        ):
             raise Violation(f"something is left behind: {self.queue}, {self.queue.numbers}")
 
     @property
     def is_at_rest(self) -> bool:
         """Return whether the client has nothing to wait for."""
-        return not any(self.rules.incomplete) and not any(flights for _, flights in self.lanes.values())
+        return not any(self.rules.incomplete) and not any(
+            flights for _, flights in self.lanes.values()
+        )
 
     def key(self) -> object:
         """Equal for worlds that nothing that may come can tell apart."""
         queue, numbers, rules = self.queue, self.queue.numbers, self.rules
         live = tuple(
-            (*_look(batch), batch.state, batch.may_be_written, batch.header, batch.is_alone, batch.epoch < queue.epoch)
+            (
+                *_look(batch),
+                batch.state,
+                batch.may_be_written,
+                batch.header,
+                batch.is_alone,
+                batch.epoch < queue.epoch,
+            )
             for batch in rules.incomplete
         )
         flights = tuple(
-            (node, tuple((batch.ended, batch.number, sent) for batch, sent in sent_)) for node, (_, sent_) in self.lanes.items()
+            (node, tuple((batch.ended, batch.number, sent) for batch, sent in sent_))
+            for node, (_, sent_) in self.lanes.items()
         )
-        on_lane = next((node for node, (name, _) in self.lanes.items() if name == queue.connection), None)
-        counts = numbers and (numbers.granted, numbers.identity, numbers.next, numbers.acked, numbers.lost, numbers.gap, numbers.strays)
+        on_lane = next(
+            (node for node, (name, _) in self.lanes.items() if name == queue.connection), None
+        )
+        counts = numbers and (
+            numbers.granted,
+            numbers.identity,
+            numbers.next,
+            numbers.acked,
+            numbers.lost,
+            numbers.gap,
+            numbers.strays,
+        )
         outstanding = numbers and tuple(batch.number for batch in numbers.outstanding)
         gates = (
             queue.one_at_a_time,
@@ -400,13 +466,34 @@ class World:
         )
         log = (tuple(self.log.batches), self.log.committed, tuple(sorted(self.log.known.items())))
         ready = tuple(node for node in (1, 2) if rules.ready.get(node))
-        client = (live, counts, outstanding, gates, ready, rules.idempotence.granted, self.asks, tuple(sorted(self.fates.items())))
-        return (client, flights, tuple(self.strays), log, self.leader, self.is_told, self.is_excused, self.trouble)
+        client = (
+            live,
+            counts,
+            outstanding,
+            gates,
+            ready,
+            rules.idempotence.granted,
+            self.asks,
+            tuple(sorted(self.fates.items())),
+        )
+        return (
+            client,
+            flights,
+            tuple(self.strays),
+            log,
+            self.leader,
+            self.is_told,
+            self.is_excused,
+            self.trouble,
+        )
 
 
 def _records(batch: ProducerBatch) -> tuple[int, ...]:
     assert isinstance(batch.payload, bytes)
-    return tuple(int(batch.payload[at : at + RECORD_SIZE]) for at in range(0, len(batch.payload), RECORD_SIZE))
+    return tuple(
+        int(batch.payload[at : at + RECORD_SIZE])
+        for at in range(0, len(batch.payload), RECORD_SIZE)
+    )
 
 
 def _look(batch: ProducerBatch) -> tuple[object, ...]:
@@ -427,7 +514,9 @@ class _Space:
     def __init__(self, start: World) -> None:
         self.numbers: dict[object, int] = {start.key(): 0}
         self.came: list[tuple[int, Move]] = [(-1, ())]
-        self.before: list[list[int]] = [[]]  # of each, those from which it is reached without trouble
+        self.before: list[list[int]] = [
+            []
+        ]  # of each, those from which it is reached without trouble
         self.rests: list[int] = []
         self.ways = 0
 
@@ -488,7 +577,9 @@ def explore(start: World) -> Explored:
                 try:
                     after.check()
                 except Violation as broken:
-                    raise Violation(f"{broken}, after:\n{space.story(len(space.came) - 1)}") from None
+                    raise Violation(
+                        f"{broken}, after:\n{space.story(len(space.came) - 1)}"
+                    ) from None
                 todo.append((len(space.came) - 1, pickle.dumps(after, -1)))
     space.check_ends()
     return Explored(len(space.came), space.ways, len(space.rests))

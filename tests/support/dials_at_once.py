@@ -57,7 +57,11 @@ async def longest_gap(port: int, authority: str) -> float:
         nodes = []
         for number in range(DIALS):
             broker = Broker(number, "localhost", port)
-            nodes.append(await stack.enter_async_context(running(TcpDialer(), broker, security=security, setup=Backoff(60.0, 60.0))))
+            nodes.append(
+                await stack.enter_async_context(
+                    running(TcpDialer(), broker, security=security, setup=Backoff(60.0, 60.0))
+                )
+            )
         heart = asyncio.create_task(beat())
         # a full collection of all that the program has imported takes 30 ms, and would come at some moment of the dials
         gc.collect()
@@ -80,10 +84,14 @@ def main() -> None:
     authority = CertificateAuthority()
     with tempfile.TemporaryDirectory() as folder:
         files = authority.server().write(pathlib.Path(folder), "server")
-        with subprocess.Popen([sys.executable, "-c", SERVER, str(files.pem)], stdout=subprocess.PIPE) as server:
+        with subprocess.Popen(
+            [sys.executable, "-c", SERVER, str(files.pem)], stdout=subprocess.PIPE
+        ) as server:
             assert server.stdout is not None
             try:
-                print(asyncio.run(longest_gap(int(server.stdout.readline()), authority.pem.decode())))
+                print(
+                    asyncio.run(longest_gap(int(server.stdout.readline()), authority.pem.decode()))
+                )
             finally:
                 server.kill()
 

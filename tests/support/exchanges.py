@@ -22,7 +22,13 @@ __all__ = ["VERSIONS", "authenticate", "plain", "say", "scram"]
 VERSIONS = dict(CLIENT_VERSIONS)
 
 
-def scram(name: str = "SCRAM-SHA-256", user: str = "alice", password: str = "canary-alice", *, is_token: bool = False) -> Scram:
+def scram(
+    name: str = "SCRAM-SHA-256",
+    user: str = "alice",
+    password: str = "canary-alice",
+    *,
+    is_token: bool = False,
+) -> Scram:
     return Scram(name, user, Secret(user), Secret(password), lambda: "client", is_token=is_token)
 
 
@@ -40,7 +46,9 @@ def say(exchange: Generator[Any, Any, Any], value: Any, slow: list[str] | None =
     return step
 
 
-def authenticate(mechanism: Mechanism, *answers: Any | Callable[[bytes], Any], handshake_answer: Any = None) -> float:
+def authenticate(
+    mechanism: Mechanism, *answers: Any | Callable[[bytes], Any], handshake_answer: Any = None
+) -> float:
     """Run a whole handshake; each answer is a SaslAuthenticate response, its bytes, or makes them of the client's bytes."""
     steps = handshake(mechanism, VERSIONS)
     asked = say(steps, None)

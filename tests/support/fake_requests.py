@@ -41,7 +41,10 @@ def batch(
     count = len(values) if count is None else count
     last_delta = count - 1 if last_delta is None else last_delta
     end = time + len(values) - 1
-    tail = HEADER.pack(attributes, last_delta, time, end, producer_id, epoch, sequence, count) + payload
+    tail = (
+        HEADER.pack(attributes, last_delta, time, end, producer_id, epoch, sequence, count)
+        + payload
+    )
     return struct.pack(">qiibI", 0, 9 + len(tail), -1, 2, crc32c(tail)) + tail
 
 
@@ -52,7 +55,10 @@ def record(index: int, value: bytes | None) -> bytes:
 
 
 def topic(name: str, partitions: dict[int, bytes | None], topic_id: bytes = bytes(16)) -> Any:
-    asked = [message("Produce.request.topics.partitions", index=index, records=records) for index, records in partitions.items()]
+    asked = [
+        message("Produce.request.topics.partitions", index=index, records=records)
+        for index, records in partitions.items()
+    ]
     return message("Produce.request.topics", name=name, topic_id=topic_id, partitions=asked)
 
 
@@ -81,13 +87,30 @@ async def produce(
     return answer.topics[0].partitions[0]
 
 
-async def fetch(client: WireClient, offsets: dict[int, int], name: str = "orders", *, version: int = 12, **fields: Any) -> Any:
+async def fetch(
+    client: WireClient,
+    offsets: dict[int, int],
+    name: str = "orders",
+    *,
+    version: int = 12,
+    **fields: Any,
+) -> Any:
     """The whole answer."""
     partitions = [
-        message("Fetch.request.topics.partitions", partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        message(
+            "Fetch.request.topics.partitions",
+            partition=index,
+            fetch_offset=offset,
+            partition_max_bytes=1 << 20,
+        )
         for index, offset in offsets.items()
     ]
-    asked = message("Fetch.request.topics", topic=name, topic_id=fields.pop("topic_id", bytes(16)), partitions=partitions)
+    asked = message(
+        "Fetch.request.topics",
+        topic=name,
+        topic_id=fields.pop("topic_id", bytes(16)),
+        partitions=partitions,
+    )
     fields = {"max_wait_ms": 0, "min_bytes": 1, **fields}
     return await client.ask(ApiKey.FETCH, version=version, topics=[asked], **fields)
 

@@ -43,7 +43,10 @@ class Consumer:
         self.protocol = ""
 
     async def join_once(self, **fields: Any) -> Any:
-        protocols = [message("JoinGroup.request.protocols", name=name, metadata=name.encode()) for name in self.protocols]
+        protocols = [
+            message("JoinGroup.request.protocols", name=name, metadata=name.encode())
+            for name in self.protocols
+        ]
         asked: dict[str, Any] = {
             "group_id": self.group,
             "session_timeout_ms": SESSION_MS,
@@ -53,7 +56,9 @@ class Consumer:
             "protocol_type": "consumer",
             "protocols": protocols,
         }
-        answer = await self.client.ask(ApiKey.JOIN_GROUP, version=self.version, **{**asked, **fields})
+        answer = await self.client.ask(
+            ApiKey.JOIN_GROUP, version=self.version, **{**asked, **fields}
+        )
         self.member_id = answer.member_id or self.member_id
         if not answer.error_code:
             self.generation, self.protocol = answer.generation_id, answer.protocol_name
@@ -70,31 +75,63 @@ class Consumer:
             message("SyncGroup.request.assignments", member_id=member_id, assignment=assignment)
             for member_id, assignment in (assignments or {}).items()
         ]
-        asked = {**self._who(), "protocol_type": "consumer", "protocol_name": self.protocol, "assignments": brought}
+        asked = {
+            **self._who(),
+            "protocol_type": "consumer",
+            "protocol_name": self.protocol,
+            "assignments": brought,
+        }
         return await self.client.ask(ApiKey.SYNC_GROUP, **{**asked, **fields})
 
     async def enter(self) -> None:
         """Join and sync. If this member leads, it assigns each member that member's own id."""
         joined = await self.join()
         assert not joined.error_code
-        synced = await self.sync({member.member_id: member.member_id.encode() for member in joined.members})
+        synced = await self.sync(
+            {member.member_id: member.member_id.encode() for member in joined.members}
+        )
         assert (named(synced.error_code), synced.assignment) == ("", self.member_id.encode())
 
     async def heartbeat(self, **fields: Any) -> str:
-        return named((await self.client.ask(ApiKey.HEARTBEAT, **{**self._who(), **fields})).error_code)
+        return named(
+            (await self.client.ask(ApiKey.HEARTBEAT, **{**self._who(), **fields})).error_code
+        )
 
     async def leave(self, **fields: Any) -> str:
-        members = [message("LeaveGroup.request.members", member_id=self.member_id, group_instance_id=self.instance)]
-        answer = await self.client.ask(ApiKey.LEAVE_GROUP, **{"group_id": self.group, "members": members, **fields})
+        members = [
+            message(
+                "LeaveGroup.request.members",
+                member_id=self.member_id,
+                group_instance_id=self.instance,
+            )
+        ]
+        answer = await self.client.ask(
+            ApiKey.LEAVE_GROUP, **{"group_id": self.group, "members": members, **fields}
+        )
         return named(answer.error_code or answer.members[0].error_code)
 
-    async def commit(self, offset: int, *, topic: str = "orders", partition: int = 0, metadata: str | None = "", **fields: Any) -> str:
+    async def commit(
+        self,
+        offset: int,
+        *,
+        topic: str = "orders",
+        partition: int = 0,
+        metadata: str | None = "",
+        **fields: Any,
+    ) -> str:
         path = "OffsetCommit.request.topics"
-        asked = message(f"{path}.partitions", partition_index=partition, committed_offset=offset, committed_metadata=metadata)
+        asked = message(
+            f"{path}.partitions",
+            partition_index=partition,
+            committed_offset=offset,
+            committed_metadata=metadata,
+        )
         who = self._who()
         who["generation_id_or_member_epoch"] = who.pop("generation_id")
         topics = [message(path, name=topic, partitions=[asked])]
-        answer = await self.client.ask(ApiKey.OFFSET_COMMIT, **{"version": 9, **who, "topics": topics, **fields})
+        answer = await self.client.ask(
+            ApiKey.OFFSET_COMMIT, **{"version": 9, **who, "topics": topics, **fields}
+        )
         return named(answer.topics[0].partitions[0].error_code)
 
     def _who(self) -> dict[str, Any]:
@@ -106,22 +143,48 @@ class Consumer:
         }
 
 
-async def fetched(consumer: Consumer, version: int = 9, *, topics: dict[str, list[int]] | None = None, **fields: Any) -> Any:
+async def fetched(
+    consumer: Consumer,
+    version: int = 9,
+    *,
+    topics: dict[str, list[int]] | None = None,
+    **fields: Any,
+) -> Any:
     """One group's part of an OffsetFetch answer: error code and topics."""
     if version >= 8:
         path = "OffsetFetch.request.groups"
-        asked = None if topics is None else [message(f"{path}.topics", name=name, partition_indexes=ids) for name, ids in topics.items()]
+        asked = (
+            None
+            if topics is None
+            else [
+                message(f"{path}.topics", name=name, partition_indexes=ids)
+                for name, ids in topics.items()
+            ]
+        )
         groups = [message(path, group_id=consumer.group, topics=asked)]
-        return (await consumer.client.ask(ApiKey.OFFSET_FETCH, version=version, groups=groups, **fields)).groups[0]
+        return (
+            await consumer.client.ask(ApiKey.OFFSET_FETCH, version=version, groups=groups, **fields)
+        ).groups[0]
     wanted = (
-        None if topics is None else [message("OffsetFetch.request.topics", name=name, partition_indexes=i) for name, i in topics.items()]
+        None
+        if topics is None
+        else [
+            message("OffsetFetch.request.topics", name=name, partition_indexes=i)
+            for name, i in topics.items()
+        ]
     )
-    return await consumer.client.ask(ApiKey.OFFSET_FETCH, version=version, group_id=consumer.group, topics=wanted, **fields)
+    return await consumer.client.ask(
+        ApiKey.OFFSET_FETCH, version=version, group_id=consumer.group, topics=wanted, **fields
+    )
 
 
 def offsets_of(answer: Any) -> dict[tuple[str, int], tuple[int, int, str]]:
     return {
-        (topic.name, partition.partition_index): (partition.committed_offset, partition.committed_leader_epoch, partition.metadata)
+        (topic.name, partition.partition_index): (
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.metadata,
+        )
         for topic in answer.topics
         for partition in topic.partitions
     }

@@ -35,7 +35,9 @@ def needs_java() -> None:
 
 
 @pytest.fixture
-def fake_java(tmp_path: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def fake_java(
+    tmp_path: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
     """Install a `java` that runs a Python program. The program sees `main`, the Java class to run; the jars exist and are empty."""
     (tmp_path / "cache" / "jars" / "kafka-4.3.1").mkdir(parents=True)
     (tmp_path / "bin").mkdir()
@@ -49,7 +51,9 @@ def fake_java(tmp_path: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch)
             if sys.argv[1:] == ["-version"]: sys.exit('openjdk version "17.0.1"')
             main = sys.argv[sys.argv.index("-cp") + 2]
             """
-        script.write_text(f"#!{sys.executable} -IS\n{textwrap.dedent(head)}{textwrap.dedent(program)}")
+        script.write_text(
+            f"#!{sys.executable} -IS\n{textwrap.dedent(head)}{textwrap.dedent(program)}"
+        )
         script.chmod(0o755)
 
     return install
@@ -74,6 +78,8 @@ def nodes_of(folder: Path) -> list[psutil.Process]:
 def left_alive(folder: Path) -> list[psutil.Process]:
     """Processes that run in a folder below. uvloop kills those of a start that is cancelled, and does not wait for them: they may end yet."""
     last = time.monotonic() + (10 if KIND == "uvloop" else 0)
-    while (left := nodes_of(folder)) and time.monotonic() < last:  # no wait for a child: its end is the loop's to be told
+    while (
+        left := nodes_of(folder)
+    ) and time.monotonic() < last:  # no wait for a child: its end is the loop's to be told
         pass
     return left

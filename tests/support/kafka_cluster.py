@@ -46,7 +46,9 @@ __all__ = ["KafkaCluster"]
 _ASK_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 30.0  # for a controlled shutdown, which first moves leaders to other nodes
-_PORTS: Final = range(20_000, 32_000)  # outside the range of outgoing connections, which could take the port of a node that is down
+_PORTS: Final = range(
+    20_000, 32_000
+)  # outside the range of outgoing connections, which could take the port of a node that is down
 
 _QUICK: Final[Mapping[str, object]] = {
     "broker.heartbeat.interval.ms": 500,
@@ -88,7 +90,9 @@ class KafkaCluster:
         start_timeout: float = 120.0,
     ) -> None:
         numbers = range(1, nodes + 1)
-        self.proxies: dict[int, FaultProxy] = {number: FaultProxy() for number in numbers} if proxied else {}
+        self.proxies: dict[int, FaultProxy] = (
+            {number: FaultProxy() for number in numbers} if proxied else {}
+        )
         self._properties = dict(properties or {})
         self._start_timeout = start_timeout
         self._cluster_id = new_cluster_id()
@@ -105,7 +109,11 @@ class KafkaCluster:
     @property
     def answering(self) -> list[int]:
         """Return the numbers of the nodes that run and are not paused."""
-        return [number for number, node in self._nodes.items() if node.is_running and number not in self._paused]
+        return [
+            number
+            for number, node in self._nodes.items()
+            if node.is_running and number not in self._paused
+        ]
 
     async def __aenter__(self) -> Self:
         """Start every node, and return when clients can use each: 6 to 10 s for three nodes, or minutes when the jars must be downloaded first.
@@ -121,14 +129,22 @@ class KafkaCluster:
                 for proxy in self.proxies.values():
                     await proxy.start()
                 self._choose_ports()
-                await _all(node.format(self._tools, self._cluster_id, self._settings(number)) for number, node in self._nodes.items())
-                await _all(node.launch(self._tools, self._sees_all(number)) for number, node in self._nodes.items())
+                await _all(
+                    node.format(self._tools, self._cluster_id, self._settings(number))
+                    for number, node in self._nodes.items()
+                )
+                await _all(
+                    node.launch(self._tools, self._sees_all(number))
+                    for number, node in self._nodes.items()
+                )
         # processes and folders go, whatever ends the start, a cancellation too
         except BaseException as error:
             tail = self.log_tail()
             await self.__aexit__()
             if isinstance(error, TimeoutError):
-                raise KafkaServerFailed(f"Kafka was not ready within {self._start_timeout} s\n{tail}") from error
+                raise KafkaServerFailed(
+                    f"Kafka was not ready within {self._start_timeout} s\n{tail}"
+                ) from error
             raise
         return self
 
@@ -160,7 +176,9 @@ class KafkaCluster:
         except BaseException as error:
             await starting.end()
             if isinstance(error, (TimeoutError, PortTakenError)):
-                raise KafkaServerFailed(f"node {node} did not start: {error!r}\n{starting.log_tail()}") from error
+                raise KafkaServerFailed(
+                    f"node {node} did not start: {error!r}\n{starting.log_tail()}"
+                ) from error
             raise
 
     async def stop(self, node: int) -> None:
@@ -213,7 +231,9 @@ class KafkaCluster:
             proxy.heal()
         for node in tuple(self._paused):
             self.resume(node)
-        await _all(self.start(number) for number, node in self._nodes.items() if not node.is_running)
+        await _all(
+            self.start(number) for number, node in self._nodes.items() if not node.is_running
+        )
         await _all(self._until_alive(number, list(self._nodes)) for number in self._nodes)
 
     def data(self, node: int) -> Path:
@@ -222,7 +242,9 @@ class KafkaCluster:
 
     # --- topics
 
-    async def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None) -> None:
+    async def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, object] | None = None
+    ) -> None:
         """Create a topic with three copies of each partition (or as many as there are nodes), and wait until each partition has a leader.
 
         Raises:
@@ -254,11 +276,15 @@ class KafkaCluster:
                                 return int(one.leader_id)
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError as error:
-            raise KafkaServerFailed(f"no running node leads {topic}-{partition} after {_ASK_SECONDS} s\n{self.log_tail()}") from error
+            raise KafkaServerFailed(
+                f"no running node leads {topic}-{partition} after {_ASK_SECONDS} s\n{self.log_tail()}"
+            ) from error
 
     def log_tail(self, lines: int = 10) -> str:
         """Return the last lines of each node's log."""
-        return "\n".join(f"--- node {number}\n{node.log_tail(lines)}" for number, node in self._nodes.items())
+        return "\n".join(
+            f"--- node {number}\n{node.log_tail(lines)}" for number, node in self._nodes.items()
+        )
 
     # --- implementation
 
@@ -270,10 +296,19 @@ class KafkaCluster:
         return self.proxies[number].port if number in self.proxies else self._ports[number].client
 
     def _client(self, timeout: float = _ASK_SECONDS) -> WireClient:
-        return WireClient(",".join(f"{HOST}:{self._ports[number].internal}" for number in self.answering or self._nodes), timeout=timeout)
+        return WireClient(
+            ",".join(
+                f"{HOST}:{self._ports[number].internal}" for number in self.answering or self._nodes
+            ),
+            timeout=timeout,
+        )
 
     async def _until_alive(self, node: int, seen: Iterable[int]) -> None:
-        await until_alive(f"{HOST}:{self._ports[node].internal}", self._cluster_id, [self._ports[other].internal for other in seen])
+        await until_alive(
+            f"{HOST}:{self._ports[node].internal}",
+            self._cluster_id,
+            [self._ports[other].internal for other in seen],
+        )
 
     def _sees_all(self, number: int) -> Callable[[], Awaitable[None]]:
         return lambda: self._until_alive(number, self._nodes)
@@ -284,7 +319,9 @@ class KafkaCluster:
 
     def _choose_ports(self) -> None:
         ports = iter(steady_ports(len(self._nodes) * len(_Ports._fields)))
-        self._ports = {number: _Ports(next(ports), next(ports), next(ports)) for number in self._nodes}
+        self._ports = {
+            number: _Ports(next(ports), next(ports), next(ports)) for number in self._nodes
+        }
         for number, proxy in self.proxies.items():
             proxy.upstream_port = self._ports[number].client
 
@@ -294,7 +331,9 @@ class KafkaCluster:
         return {
             "process.roles": "broker,controller",
             "node.id": number,
-            "controller.quorum.voters": ",".join(f"{other}@{HOST}:{ports.controller}" for other, ports in self._ports.items()),
+            "controller.quorum.voters": ",".join(
+                f"{other}@{HOST}:{ports.controller}" for other, ports in self._ports.items()
+            ),
             "controller.listener.names": "CONTROLLER",
             "listeners": f"CLIENT://{HOST}:{client},INTERNAL://{HOST}:{internal},CONTROLLER://{HOST}:{controller}",
             "advertised.listeners": f"CLIENT://{HOST}:{self._client_port(number)},INTERNAL://{HOST}:{internal}",
@@ -325,7 +364,9 @@ def steady_ports(count: int) -> list[int]:
                 found.append(port)
             if len(found) == count:
                 return found
-    raise KafkaServerFailed(f"fewer than {count} ports are free between {_PORTS.start} and {_PORTS.stop}")
+    raise KafkaServerFailed(
+        f"fewer than {count} ports are free between {_PORTS.start} and {_PORTS.stop}"
+    )
 
 
 async def _all(steps: Iterable[Awaitable[None]]) -> None:

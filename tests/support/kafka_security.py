@@ -34,13 +34,28 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from aioproducer.testing import jars
 from aioproducer.testing.certificates import CertificateAuthority, CertificateFiles
-from aioproducer.testing.kafka_server import HOST, KafkaServer, KafkaServerFailed, ServerThread, Tools, fetched
+from aioproducer.testing.kafka_server import (
+    HOST,
+    KafkaServer,
+    KafkaServerFailed,
+    ServerThread,
+    Tools,
+    fetched,
+)
 from tests.support.certificates import intermediate
 from tests.support.kdc import BrokerKerberos
 
 R = TypeVar("R")
 Listener: TypeAlias = Literal[
-    "PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL", "SESSIONS_PLAINTEXT", "SESSIONS_SSL", "OIDC_PLAINTEXT", "OIDC_SSL"
+    "PLAINTEXT",
+    "SSL",
+    "MTLS",
+    "SASL_PLAINTEXT",
+    "SASL_SSL",
+    "SESSIONS_PLAINTEXT",
+    "SESSIONS_SSL",
+    "OIDC_PLAINTEXT",
+    "OIDC_SSL",
 ]
 
 LISTENERS: Final[Mapping[Listener, str]] = {
@@ -58,7 +73,10 @@ LISTENERS: Final[Mapping[Listener, str]] = {
 
 # a name, so that clients send it as SNI and check the certificate by it
 ADVERTISED_HOST: Final = "localhost"
-_SCRAM: Final[tuple[Literal["SCRAM-SHA-256", "SCRAM-SHA-512"], ...]] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_SCRAM: Final[tuple[Literal["SCRAM-SHA-256", "SCRAM-SHA-512"], ...]] = (
+    "SCRAM-SHA-256",
+    "SCRAM-SHA-512",
+)
 _ITERATIONS: Final = 4096  # the fewest that Kafka takes
 _TOKENS: Final = "OAUTHBEARER"
 _PACKAGE: Final = "org.apache.kafka.common.security"
@@ -92,8 +110,16 @@ class KafkaSecurity:
 
     def jvm_options(self) -> list[str]:
         """Return what Java is told besides: the URLs that the node may fetch keys from, and the realm of Kerberos."""
-        urls = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks_url}"] if self.jwks_url else []
-        return urls if self.kerberos is None else [*urls, f"-Djava.security.krb5.conf={self.kerberos.config}"]
+        urls = (
+            [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks_url}"]
+            if self.jwks_url
+            else []
+        )
+        return (
+            urls
+            if self.kerberos is None
+            else [*urls, f"-Djava.security.krb5.conf={self.kerberos.config}"]
+        )
 
     def format_arguments(self) -> list[str]:
         """Return what `kafka-storage format` takes besides: the users' SCRAM credentials (KIP-900)."""
@@ -101,7 +127,10 @@ class KafkaSecurity:
             word
             for user, password in self.users.items()
             for mechanism in _SCRAM
-            for word in ("--add-scram", f"{mechanism}=[name={user},password={password},iterations={_ITERATIONS}]")
+            for word in (
+                "--add-scram",
+                f"{mechanism}=[name={user},password={password},iterations={_ITERATIONS}]",
+            )
         ]
 
     def settings(self, certificates: ServerCertificates) -> dict[str, object]:
@@ -122,8 +151,12 @@ class KafkaSecurity:
             if name.startswith("SESSIONS_"):
                 made[f"listener.name.{name.lower()}.connections.max.reauth.ms"] = self.session_ms
         if self.super_users:
-            made["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-            made["super.users"] = ";".join(f"User:{user}" for user in ("ANONYMOUS", *self.super_users))
+            made["authorizer.class.name"] = (
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+            )
+            made["super.users"] = ";".join(
+                f"User:{user}" for user in ("ANONYMOUS", *self.super_users)
+            )
         return made
 
     def _sasl(self, listener: Listener, prefix: str) -> dict[str, object]:
@@ -139,9 +172,14 @@ class KafkaSecurity:
             }
         users = " ".join(f'user_{user}="{password}"' for user, password in self.users.items())
         return {
-            f"{prefix}.sasl.enabled.mechanisms": ",".join(("PLAIN", *_SCRAM, _TOKENS, *([] if self.kerberos is None else ["GSSAPI"]))),
+            f"{prefix}.sasl.enabled.mechanisms": ",".join(
+                ("PLAIN", *_SCRAM, _TOKENS, *([] if self.kerberos is None else ["GSSAPI"]))
+            ),
             f"{prefix}.plain.sasl.jaas.config": f"{_PACKAGE}.plain.PlainLoginModule required {users};",
-            **{f"{prefix}.{name.lower()}.sasl.jaas.config": f"{_PACKAGE}.scram.ScramLoginModule required;" for name in _SCRAM},
+            **{
+                f"{prefix}.{name.lower()}.sasl.jaas.config": f"{_PACKAGE}.scram.ScramLoginModule required;"
+                for name in _SCRAM
+            },
             # the broker logs in, too, as any user
             f"{prefix}.{_TOKENS.lower()}.sasl.jaas.config": (
                 f'{_PACKAGE}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
@@ -229,7 +267,9 @@ async def run_tool(main: str, *arguments: str) -> str:
         async with asyncio.timeout(_TOOL_SECONDS):
             said, _ = await process.communicate()
     except TimeoutError as error:
-        raise KafkaServerFailed(f"Kafka's tool {name} was not done within {_TOOL_SECONDS} s") from error
+        raise KafkaServerFailed(
+            f"Kafka's tool {name} was not done within {_TOOL_SECONDS} s"
+        ) from error
     finally:
         if process.returncode is None:
             process.kill()
@@ -243,7 +283,12 @@ async def run_tool(main: str, *arguments: str) -> str:
 async def set_feature(kafka: KafkaServer, name: str, level: int) -> None:
     """Change the level of a feature, as `kafka-features.sh upgrade` does. Errors as `run_tool`."""
     await run_tool(
-        "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", kafka.bootstrap_servers, "upgrade", "--feature", f"{name}={level}"
+        "org.apache.kafka.tools.FeatureCommand",
+        "--bootstrap-server",
+        kafka.bootstrap_servers,
+        "upgrade",
+        "--feature",
+        f"{name}={level}",
     )
 
 
@@ -263,7 +308,9 @@ class SecurityAdmin:
 
     async def set_user(self, user: str, password: str, mechanism: Mechanism) -> None:
         """Add a user to a mechanism's, or change the password, which has none of the characters `[],`."""
-        await self._alter_user(user, "--add-config", f"{mechanism}=[iterations={_ITERATIONS},password={password}]")
+        await self._alter_user(
+            user, "--add-config", f"{mechanism}=[iterations={_ITERATIONS},password={password}]"
+        )
         self._passwords[user] = password
 
     async def delete_user(self, user: str, mechanism: Mechanism) -> None:
@@ -286,7 +333,12 @@ class SecurityAdmin:
         path.write_text(text, encoding="latin-1")
         said = await run_tool(
             "org.apache.kafka.tools.DelegationTokenCommand",
-            *("--bootstrap-server", self._node.address("SASL_PLAINTEXT"), "--command-config", os.fspath(path)),
+            *(
+                "--bootstrap-server",
+                self._node.address("SASL_PLAINTEXT"),
+                "--command-config",
+                os.fspath(path),
+            ),
             *("--create", "--max-life-time-period", "-1"),
         )
         for line in said.splitlines():
@@ -298,10 +350,26 @@ class SecurityAdmin:
     async def allow(self, user: str, *operations: str, topic: str) -> None:
         """Add ACLs: the user may do these operations, such as "Write", on a topic."""
         which = [word for operation in operations for word in ("--operation", operation)]
-        await self._run("org.apache.kafka.tools.AclCommand", "--add", "--allow-principal", f"User:{user}", *which, "--topic", topic)
+        await self._run(
+            "org.apache.kafka.tools.AclCommand",
+            "--add",
+            "--allow-principal",
+            f"User:{user}",
+            *which,
+            "--topic",
+            topic,
+        )
 
     async def _alter_user(self, user: str, *change: str) -> None:
-        await self._run("kafka.admin.ConfigCommand", "--alter", "--entity-type", "users", "--entity-name", user, *change)
+        await self._run(
+            "kafka.admin.ConfigCommand",
+            "--alter",
+            "--entity-type",
+            "users",
+            "--entity-name",
+            user,
+            *change,
+        )
 
     async def _run(self, main: str, *arguments: str) -> None:
         await run_tool(main, "--bootstrap-server", self._node.bootstrap_servers, *arguments)
@@ -338,7 +406,11 @@ class SecuredKafkaServer(KafkaServer):
 
     def _settings(self) -> dict[str, object]:
         addresses = ",".join(f"{name}://{self.address(name)}" for name in self._security.listeners)
-        return super()._settings() | {"advertised.listeners": addresses} | self._security.settings(self.certificates)
+        return (
+            super()._settings()
+            | {"advertised.listeners": addresses}
+            | self._security.settings(self.certificates)
+        )
 
 
 class SecuredServerThread(ServerThread):

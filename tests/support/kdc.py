@@ -119,7 +119,9 @@ class Kdc:
         try:
             missing = self.missing()
             if missing:
-                raise KdcFailed(f"{', '.join(missing)} not found: apt-get install krb5-kdc krb5-admin-server krb5-user")
+                raise KdcFailed(
+                    f"{', '.join(missing)} not found: apt-get install krb5-kdc krb5-admin-server krb5-user"
+                )
             told = {"realm": REALM, "host": HOST, "port": self._port, "folder": self.folder}
             (self.folder / "krb5.conf").write_text(_KRB5_CONF.format(**told), encoding="utf-8")
             (self.folder / "kdc.conf").write_text(_KDC_CONF.format(**told), encoding="utf-8")
@@ -132,7 +134,12 @@ class Kdc:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Kill the KDC and remove the folder."""
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -156,7 +163,9 @@ class Kdc:
         deadline = time.monotonic() + _START_SECONDS
         while not _answers(self._port):
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise KdcFailed(f"krb5kdc does not listen\n{(self.folder / 'kdc.out').read_text(errors='replace')[-2000:]}")
+                raise KdcFailed(
+                    f"krb5kdc does not listen\n{(self.folder / 'kdc.out').read_text(errors='replace')[-2000:]}"
+                )
             time.sleep(0.01)
 
     def stop(self) -> None:
@@ -180,7 +189,16 @@ class Kdc:
     def kinit(self, name: str, *options: str) -> Path:
         """Return the path of a new ticket cache of a principal; `options` are those of `kinit`, such as "-l", "1h"."""
         path = self.folder / f"{name}-{time.monotonic_ns()}.cache"
-        self._run("kinit", *options, "-c", str(path), "-k", "-t", str(self.keytab(name)), f"{name}@{REALM}")
+        self._run(
+            "kinit",
+            *options,
+            "-c",
+            str(path),
+            "-k",
+            "-t",
+            str(self.keytab(name)),
+            f"{name}@{REALM}",
+        )
         return path
 
     def broker(self, service: str = "kafka", host: str = "localhost") -> BrokerKerberos:
@@ -194,11 +212,18 @@ class Kdc:
     def _run(self, program: str, *words: str) -> None:
         command = [str(_found(program)), *words]
         done = subprocess.run(
-            command, env=self._environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=_TOOL_SECONDS, check=False
+            command,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TOOL_SECONDS,
+            check=False,
         )
         # kadmin.local reports some errors of its commands by its text alone
         if done.returncode or (program == "kadmin.local" and done.stderr):
-            raise KdcFailed(f"{program} {' '.join(words)} failed: {(done.stderr + done.stdout).decode(errors='replace').strip()}")
+            raise KdcFailed(
+                f"{program} {' '.join(words)} failed: {(done.stderr + done.stdout).decode(errors='replace').strip()}"
+            )
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, **self.environment, "KRB5_KDC_PROFILE": str(self.folder / "kdc.conf")}

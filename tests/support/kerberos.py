@@ -76,7 +76,11 @@ class _Session:
     def unwrap(self, message: bytes) -> bytes | None:
         """Return what was wrapped; None: the proof is wrong."""
         data, proof = message[:-_PROOF_BYTES], message[-_PROOF_BYTES:]
-        return data if hmac.compare_digest(proof, self._proof(self._sides[1], next(self._received), data)) else None
+        return (
+            data
+            if hmac.compare_digest(proof, self._proof(self._sides[1], next(self._received), data))
+            else None
+        )
 
     def _proof(self, side: bytes, number: int, data: bytes) -> bytes:
         return _proof(self._key, side, b"%d" % number, data)
@@ -125,7 +129,11 @@ class GssapiServer:
             return self._session.wrap(self._offer)
         choice = self._session.unwrap(token)
         # a client without a layer takes no message, and may name whom it acts for: itself alone
-        if choice is None or choice[:4] != _NO_LAYER or choice[4:].decode(errors="replace") not in {"", self.claimed}:
+        if (
+            choice is None
+            or choice[:4] != _NO_LAYER
+            or choice[4:].decode(errors="replace") not in {"", self.claimed}
+        ):
             raise Refusal
         self.principal = self._user
         return b""
@@ -195,7 +203,9 @@ class ClientContext:
         assert self._session is not None
         data = self._session.unwrap(message)
         if data is None:
-            raise ScriptedGssError(_DEFECTIVE_TOKEN, 0, "A token had an invalid Message Integrity Check")
+            raise ScriptedGssError(
+                _DEFECTIVE_TOKEN, 0, "A token had an invalid Message Integrity Check"
+            )
         return data
 
 
@@ -293,7 +303,9 @@ class ScriptedGssapi:
         """Let the next look for credentials fail, by the codes of GSSAPI."""
         self._credential_errors.append(ScriptedGssError(major, minor, text))
 
-    def Credentials(self, *, name: _Name | None, usage: str, store: Mapping[str, str] | None = None) -> _Credentials:
+    def Credentials(
+        self, *, name: _Name | None, usage: str, store: Mapping[str, str] | None = None
+    ) -> _Credentials:
         """Return credentials of the ticket cache, or of a keytab.
 
         Raises:
@@ -303,18 +315,30 @@ class ScriptedGssapi:
         if self._credential_errors:
             raise self._credential_errors.pop(0)
         owner = self.principal if store is None else self.keytabs.get(store["client_keytab"])
-        if owner is None or (name is not None and owner not in {name.text, f"{name.text}@EXAMPLE.TEST"}):
+        if owner is None or (
+            name is not None and owner not in {name.text, f"{name.text}@EXAMPLE.TEST"}
+        ):
             number = _NO_CACHE if store is not None else _NO_PRINCIPAL
-            raise ScriptedGssError(_NO_CREDENTIALS, _FIRST_CODE + number, "No credentials cache found")
+            raise ScriptedGssError(
+                _NO_CREDENTIALS, _FIRST_CODE + number, "No credentials cache found"
+            )
         self._store = store
         return _Credentials(_Name(owner))
 
-    def SecurityContext(self, *, name: _Name, creds: _Credentials, mech: _MechType, flags: _Flag, usage: str) -> _SecurityContext:
+    def SecurityContext(
+        self, *, name: _Name, creds: _Credentials, mech: _MechType, flags: _Flag, usage: str
+    ) -> _SecurityContext:
         """Return a context."""
-        assert (mech, usage, name.kind) == (_MechType.kerberos, "initiate", _NameType.hostbased_service)
+        assert (mech, usage, name.kind) == (
+            _MechType.kerberos,
+            "initiate",
+            _NameType.hostbased_service,
+        )
         asked = frozenset(str(flag.name) for flag in _Flag if flag in flags)
         self.opened.append(OpenedContext(creds.name.text, name.text, self._store, asked))
-        return _SecurityContext(ClientContext(creds.name.text, name.text, next(self._numbers)), self._before_first_step)
+        return _SecurityContext(
+            ClientContext(creds.name.text, name.text, next(self._numbers)), self._before_first_step
+        )
 
     def _before_first_step(self) -> None:
         if self.hold is not None:

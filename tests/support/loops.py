@@ -64,7 +64,10 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "": {},
     "eager": {},
     "uvloop": {
-        f"{module}::{name}": reason for reason, modules in _ON_UVLOOP.items() for module, names in modules.items() for name in names.split()
+        f"{module}::{name}": reason
+        for reason, modules in _ON_UVLOOP.items()
+        for module, names in modules.items()
+        for name in names.split()
     },
 }
 
@@ -105,11 +108,15 @@ class JumpingUvloop(uvloop.Loop):  # type: ignore[misc]
         self._calls += 1
         return super().call_soon_threadsafe(*args, **options)
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         """Set a timer of virtual time."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         """Set a timer of virtual time. As in uvloop, one that is due at once is a `call_soon`.
 
         Raises:
@@ -164,7 +171,9 @@ class JumpingUvloop(uvloop.Loop):  # type: ignore[misc]
                 handle._run()
 
 
-jumping: Callable[[], asyncio.AbstractEventLoop] = JumpingUvloop if KIND == "uvloop" else JumpingLoop
+jumping: Callable[[], asyncio.AbstractEventLoop] = (
+    JumpingUvloop if KIND == "uvloop" else JumpingLoop
+)
 
 
 def use() -> None:
@@ -187,13 +196,17 @@ def _eager(self: asyncio.BaseEventLoop, *args: Any) -> None:
     self.set_task_factory(_begin_at_once)
 
 
-def _begin_at_once(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+def _begin_at_once(
+    loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
+) -> asyncio.Task[Any]:
     """Every task but those of two that must have stored them before they begin.
 
     aiokafka's consumer waits for ever otherwise; anyio sees to it itself, but knows asyncio's own factory only.
     """
     code = getattr(coroutine, "cr_code", None)
-    if code is not None and any(f"{os.sep}{name}{os.sep}" in code.co_filename for name in ("aiokafka", "anyio")):
+    if code is not None and any(
+        f"{os.sep}{name}{os.sep}" in code.co_filename for name in ("aiokafka", "anyio")
+    ):
         return asyncio.Task(coroutine, loop=loop, **options)
     return asyncio.eager_task_factory(loop, coroutine, **options)  # type: ignore[attr-defined,no-any-return]
 

@@ -37,7 +37,9 @@ class MskAuthority:
         verified: the parameters of each good token, in order.
     """
 
-    def __init__(self, region: str, keys: Mapping[str, str], sessions: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, region: str, keys: Mapping[str, str], sessions: Mapping[str, str] | None = None
+    ) -> None:
         self.verified: list[dict[str, str]] = []
         self._region = region
         self._keys = dict(keys)
@@ -51,7 +53,8 @@ class MskAuthority:
         signed_at = calendar.timegm(time.strptime(told["X-Amz-Date"], "%Y%m%dT%H%M%SZ"))
         good = (
             "=" not in token,
-            (url.scheme, url.hostname, url.path) == ("https", f"kafka.{self._region}.amazonaws.com", "/"),
+            (url.scheme, url.hostname, url.path)
+            == ("https", f"kafka.{self._region}.amazonaws.com", "/"),
             told["Action"] == "kafka-cluster:Connect",
             told["X-Amz-Algorithm"] == "AWS4-HMAC-SHA256",
             told["X-Amz-SignedHeaders"] == "host",
@@ -60,18 +63,40 @@ class MskAuthority:
             signed_at <= time.time() < signed_at + int(told["X-Amz-Expires"]),
             told.get("X-Amz-Security-Token") == self._sessions.get(key),
         )
-        if not all(good) or key not in self._keys or told["X-Amz-Signature"] != self._signature(told, str(url.hostname), self._keys[key]):
+        if (
+            not all(good)
+            or key not in self._keys
+            or told["X-Amz-Signature"] != self._signature(told, str(url.hostname), self._keys[key])
+        ):
             return None
         self.verified.append(told)
-        return {"sub": f"arn:aws:iam::123456789012:user/{key}", "exp": signed_at + int(told["X-Amz-Expires"])}
+        return {
+            "sub": f"arn:aws:iam::123456789012:user/{key}",
+            "exp": signed_at + int(told["X-Amz-Expires"]),
+        }
 
     def _signature(self, told: Mapping[str, str], host: str, secret_key: str) -> str:
         # the parameters that are added behind the signature are not signed
-        signed = sorted((name, value) for name, value in told.items() if name not in {"X-Amz-Signature", "User-Agent"})
-        query = "&".join(f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in signed)
-        request = "\n".join(("GET", "/", query, f"host:{host}", "", "host", hashlib.sha256(b"").hexdigest()))
+        signed = sorted(
+            (name, value)
+            for name, value in told.items()
+            if name not in {"X-Amz-Signature", "User-Agent"}
+        )
+        query = "&".join(
+            f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in signed
+        )
+        request = "\n".join(
+            ("GET", "/", query, f"host:{host}", "", "host", hashlib.sha256(b"").hexdigest())
+        )
         scope = told["X-Amz-Credential"].partition("/")[2]
-        text = "\n".join(("AWS4-HMAC-SHA256", told["X-Amz-Date"], scope, hashlib.sha256(request.encode()).hexdigest()))
+        text = "\n".join(
+            (
+                "AWS4-HMAC-SHA256",
+                told["X-Amz-Date"],
+                scope,
+                hashlib.sha256(request.encode()).hexdigest(),
+            )
+        )
         key = b"AWS4" + secret_key.encode()
         for part in scope.split("/"):
             key = hmac.digest(key, part.encode(), "sha256")
@@ -80,9 +105,20 @@ class MskAuthority:
 
 def offline(monkeypatch: Any, folder: Any, **variables: str) -> None:
     """Leave AWS's default chain nothing but these variables, and the files `config` and `credentials` of a folder."""
-    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN", "AWS_REGION"):
+    for name in (
+        "AWS_PROFILE",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_ROLE_ARN",
+        "AWS_REGION",
+    ):
         monkeypatch.delenv(name, raising=False)
-    files = {"AWS_CONFIG_FILE": "config", "AWS_SHARED_CREDENTIALS_FILE": "credentials", "BOTO_CONFIG": "boto"}
+    files = {
+        "AWS_CONFIG_FILE": "config",
+        "AWS_SHARED_CREDENTIALS_FILE": "credentials",
+        "BOTO_CONFIG": "boto",
+    }
     settings = {name: str(folder / file) for name, file in files.items()}
     for name, value in {**settings, "AWS_EC2_METADATA_DISABLED": "true", **variables}.items():
         monkeypatch.setenv(name, value)
@@ -96,7 +132,9 @@ _DENIED = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><E
 
 
 @contextlib.contextmanager
-def sts(*, key: str = "", secret: str = "", session: str = "") -> Iterator[tuple[str, list[dict[str, str]]]]:
+def sts(
+    *, key: str = "", secret: str = "", session: str = ""
+) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Serve AssumeRole over loopback HTTP: with these credentials, or with AccessDenied. Yields its URL and the requests, with their region."""
     asked: list[dict[str, str]] = []
 
@@ -105,8 +143,12 @@ def sts(*, key: str = "", secret: str = "", session: str = "") -> Iterator[tuple
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             # Credential=KEY/DATE/REGION/sts/aws4_request
             region = self.headers["Authorization"].split("/")[2]
-            asked.append({name: values[0] for name, values in parse_qs(body).items()} | {"region": region})
-            answer = (_ROLE.format(key=key, secret=secret, session=session) if key else _DENIED).encode()
+            asked.append(
+                {name: values[0] for name, values in parse_qs(body).items()} | {"region": region}
+            )
+            answer = (
+                _ROLE.format(key=key, secret=secret, session=session) if key else _DENIED
+            ).encode()
             self.send_response(200 if key else 403)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()

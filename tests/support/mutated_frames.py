@@ -19,7 +19,13 @@ from wire_samples import EVERY_CODEC, encoded, full_sample, mutated
 
 from aioproducer.errors import ProtocolError
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
-from aioproducer.wire.frame import FrameReader, decode_request, decode_response, encode_request, encode_response
+from aioproducer.wire.frame import (
+    FrameReader,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
 from aioproducer.wire.schema import codec, message
 
 _KEYS = {name: key for key, name in NAMES.items()}
@@ -68,7 +74,9 @@ def take(sample: Sample, stream: bytes) -> str:
                 lowest, highest = CLIENT_VERSIONS.get(header.key, (0, -1))
                 if not lowest <= header.version <= highest:
                     return "another request"
-                codec(f"{NAMES[ApiKey(header.key)]}.request", header.version).decode(frame, header.offset)
+                codec(f"{NAMES[ApiKey(header.key)]}.request", header.version).decode(
+                    frame, header.offset
+                )
             else:
                 _, offset = decode_response(sample.key, sample.version, frame)
                 codec(f"{NAMES[sample.key]}.response", sample.version).decode(frame, offset)
@@ -100,8 +108,19 @@ def main(count: int) -> None:
         outcomes[outcome] += 1
         if took > slowest:  # a busy machine may make one of them look slow
             slowest = max(slowest, min(took, timed(sample, stream)[1]))
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps({"outcomes": outcomes, "slowest_ms": slowest * 1000, "grown": grown, "codecs": len(EVERY_CODEC)}))
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * (
+        1 if sys.platform == "darwin" else 1024
+    )
+    print(
+        json.dumps(
+            {
+                "outcomes": outcomes,
+                "slowest_ms": slowest * 1000,
+                "grown": grown,
+                "codecs": len(EVERY_CODEC),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -57,12 +57,18 @@ class Tasks:
 
 @contextlib.asynccontextmanager
 async def running(
-    dialer: Any, broker: Broker = BROKER, on_change: Callable[[BrokerNode], None] | None = None, tasks: Tasks | None = None, **changes: Any
+    dialer: Any,
+    broker: Broker = BROKER,
+    on_change: Callable[[BrokerNode], None] | None = None,
+    tasks: Tasks | None = None,
+    **changes: Any,
 ) -> AsyncIterator[BrokerNode]:
     """A node; its tasks must end when it is closed."""
     tasks = tasks or Tasks()
     told = settings(dialer, **changes)
-    node = BrokerNode(broker, told, told.resolver.resolve, tasks.spawn, on_change or (lambda _: None))
+    node = BrokerNode(
+        broker, told, told.resolver.resolve, tasks.spawn, on_change or (lambda _: None)
+    )
     try:
         yield node
     finally:
@@ -71,19 +77,27 @@ async def running(
 
 
 @contextlib.asynccontextmanager
-async def with_fake(**changes: Any) -> AsyncIterator[tuple[BrokerNode, FakeCluster, list[BrokerNode]]]:
+async def with_fake(
+    **changes: Any,
+) -> AsyncIterator[tuple[BrokerNode, FakeCluster, list[BrokerNode]]]:
     """A node of a fake cluster's only broker, and the changes it tells of."""
     changed: list[BrokerNode] = []
     async with FakeCluster(memory=True) as cluster:
         fake = cluster.brokers[1]
-        async with running(cluster.network, Broker(1, fake.host, fake.port), changed.append, **changes) as node:
+        async with running(
+            cluster.network, Broker(1, fake.host, fake.port), changed.append, **changes
+        ) as node:
             yield node, cluster, changed
         await settle()
 
 
 def ask(node: BrokerNode, timeout: float = 30.0) -> asyncio.Task[Any]:
     """Ask for the cluster's metadata."""
-    return asyncio.ensure_future(node.call(ApiKey.METADATA, lambda _: message("Metadata.request", topics=[]), timeout=timeout))
+    return asyncio.ensure_future(
+        node.call(
+            ApiKey.METADATA, lambda _: message("Metadata.request", topics=[]), timeout=timeout
+        )
+    )
 
 
 async def refuse(_dial: int) -> None:

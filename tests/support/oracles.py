@@ -30,7 +30,13 @@ __all__ = ["LACKS", "ORACLES", "Lack", "kio", "our_name", "snake"]
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
-_FAMILIES: Final = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer, kafka.protocol.sasl)
+_FAMILIES: Final = (
+    kafka.protocol.admin,
+    kafka.protocol.consumer,
+    kafka.protocol.metadata,
+    kafka.protocol.producer,
+    kafka.protocol.sasl,
+)
 _SHORTER_NAMES: Final = {  # ours are the same in every message
     "topic_data": "topics",
     "partition_data": "partitions",
@@ -53,7 +59,12 @@ class Lack(NamedTuple):
 
 
 LACKS: Final = (
-    Lack("kio", "Produce", range(3), "it is generated from Kafka 4's definitions, and Kafka 4 takes Produce from version 3 on"),
+    Lack(
+        "kio",
+        "Produce",
+        range(3),
+        "it is generated from Kafka 4's definitions, and Kafka 4 takes Produce from version 3 on",
+    ),
 )
 
 
@@ -94,7 +105,9 @@ def check_with_kafka_python(name: str, version: int, sample: Any, data: bytes) -
     family = next(family for family in _FAMILIES if hasattr(family, kind))
     theirs = _to_kafka_python(getattr(family, kind), sample, version, name)
     assert bytes(theirs.encode(version=version)) == data
-    read = ApiMessage.decode.__func__(type(theirs), data, version=version)  # not ApiVersions' own, which guesses the version
+    read = ApiMessage.decode.__func__(
+        type(theirs), data, version=version
+    )  # not ApiVersions' own, which guesses the version
     assert read.to_dict(json=False) == theirs.to_dict(json=False)
 
 
@@ -117,7 +130,10 @@ def _from_kio(value: Any, field: Any = None) -> Any:
         case enum.Enum():
             plain = value.value
         case _ if dataclasses.is_dataclass(value):
-            plain = {part.name: _from_kio(getattr(value, part.name), part) for part in dataclasses.fields(value)}
+            plain = {
+                part.name: _from_kio(getattr(value, part.name), part)
+                for part in dataclasses.fields(value)
+            }
         case _:
             plain = value
     return plain
@@ -143,8 +159,14 @@ def _to_kafka_python(kind: Any, ours: Any, version: int, name: str) -> Any:
     for field in kind._struct._fields:
         if field.for_version_q(version):
             is_bits = field.type_str == "bitfield"  # they dropped the first word of its name
-            known = next(slot for slot in ours.__slots__ if slot.endswith(field.name)) if is_bits else our_name(field.name, name)
-            values[field.name] = _value_for_kafka_python(kind, field, getattr(ours, known), version, name)
+            known = (
+                next(slot for slot in ours.__slots__ if slot.endswith(field.name))
+                if is_bits
+                else our_name(field.name, name)
+            )
+            values[field.name] = _value_for_kafka_python(
+                kind, field, getattr(ours, known), version, name
+            )
     return kind(version=version, **values)
 
 
@@ -154,7 +176,10 @@ def _value_for_kafka_python(kind: Any, field: Any, value: Any, version: int, nam
     if field.is_struct():
         return _to_kafka_python(getattr(kind, field.type_str), value, version, name)
     if field.is_struct_array():
-        return [_to_kafka_python(getattr(kind, field.type_str), element, version, name) for element in value]
+        return [
+            _to_kafka_python(getattr(kind, field.type_str), element, version, name)
+            for element in value
+        ]
     if field.type_str == "uuid":
         return uuid.UUID(bytes=value)
     if field.type_str == "bitfield":

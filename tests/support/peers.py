@@ -43,20 +43,35 @@ class Sent(NamedTuple):
 # --- writing
 
 
-async def aiokafka_writes(cluster: FakeCluster, topic: str, records: Iterable[Sent], compression: str | None) -> list[int]:
+async def aiokafka_writes(
+    cluster: FakeCluster, topic: str, records: Iterable[Sent], compression: str | None
+) -> list[int]:
     """The offsets that they were given."""
-    options: Any = {"bootstrap_servers": cluster.bootstrap_servers, "compression_type": compression, "linger_ms": 1}
+    options: Any = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "compression_type": compression,
+        "linger_ms": 1,
+    }
     async with aiokafka.AIOKafkaProducer(**options) as producer:
-        sent = [await producer.send(topic, one.value, one.key, one.partition, one.timestamp_ms) for one in records]
+        sent = [
+            await producer.send(topic, one.value, one.key, one.partition, one.timestamp_ms)
+            for one in records
+        ]
         return [delivered.offset for delivered in await asyncio.gather(*sent)]
 
 
-async def confluent_writes(cluster: FakeCluster, topic: str, records: Iterable[Sent], compression: str | None) -> list[int]:
+async def confluent_writes(
+    cluster: FakeCluster, topic: str, records: Iterable[Sent], compression: str | None
+) -> list[int]:
     """Write the records with confluent-kafka, with headers. Returns the offsets that they were given."""
     offsets: dict[int, int] = {}
 
     def write() -> None:
-        options = {"bootstrap.servers": cluster.bootstrap_servers, "compression.type": compression or "none", "linger.ms": 1}
+        options = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "compression.type": compression or "none",
+            "linger.ms": 1,
+        }
         producer = confluent_kafka.Producer(options)
         for number, one in enumerate(records):
 
@@ -64,22 +79,44 @@ async def confluent_writes(cluster: FakeCluster, topic: str, records: Iterable[S
                 assert error is None
                 offsets[number] = message.offset()
 
-            producer.produce(topic, one.value, one.key, one.partition, timestamp=one.timestamp_ms, headers=HEADERS, on_delivery=delivered)
+            producer.produce(
+                topic,
+                one.value,
+                one.key,
+                one.partition,
+                timestamp=one.timestamp_ms,
+                headers=HEADERS,
+                on_delivery=delivered,
+            )
         assert producer.flush(10) == 0
 
     await asyncio.to_thread(write)
     return [offsets[number] for number in sorted(offsets)]
 
 
-async def kafka_python_writes(cluster: FakeCluster, topic: str, records: Iterable[Sent], compression: str | None) -> list[int]:
+async def kafka_python_writes(
+    cluster: FakeCluster, topic: str, records: Iterable[Sent], compression: str | None
+) -> list[int]:
     """Write the records with kafka-python, without headers. Returns the offsets that they were given."""
 
     def write() -> list[int]:
         producer = kafka.KafkaProducer(
-            bootstrap_servers=cluster.bootstrap_servers, compression_type=compression, linger_ms=1, enable_idempotence=False
+            bootstrap_servers=cluster.bootstrap_servers,
+            compression_type=compression,
+            linger_ms=1,
+            enable_idempotence=False,
         )
         try:
-            sent = [producer.send(topic, one.value, one.key, partition=one.partition, timestamp_ms=one.timestamp_ms) for one in records]
+            sent = [
+                producer.send(
+                    topic,
+                    one.value,
+                    one.key,
+                    partition=one.partition,
+                    timestamp_ms=one.timestamp_ms,
+                )
+                for one in records
+            ]
             producer.flush(10)
             return [delivered.get(10).offset for delivered in sent]
         finally:
@@ -88,7 +125,11 @@ async def kafka_python_writes(cluster: FakeCluster, topic: str, records: Iterabl
     return await asyncio.to_thread(write)
 
 
-WRITERS = {"aiokafka": aiokafka_writes, "confluent": confluent_writes, "kafka-python": kafka_python_writes}
+WRITERS = {
+    "aiokafka": aiokafka_writes,
+    "confluent": confluent_writes,
+    "kafka-python": kafka_python_writes,
+}
 
 
 # --- reading
@@ -125,7 +166,11 @@ class AiokafkaReader(Reader):
 
     async def poll(self) -> list[Sent]:
         found = await self._consumer.getmany(timeout_ms=int(_POLL_SECONDS * 1000))
-        return [Sent(one.partition, one.key, one.value, one.timestamp) for records in found.values() for one in records]
+        return [
+            Sent(one.partition, one.key, one.value, one.timestamp)
+            for records in found.values()
+            for one in records
+        ]
 
     async def commit(self) -> None:
         await self._consumer.commit()
@@ -181,10 +226,18 @@ class KafkaPythonReader(Reader):
 
     async def poll(self) -> list[Sent]:
         found = await asyncio.to_thread(self._consumer.poll, int(_POLL_SECONDS * 1000))
-        return [Sent(one.partition, one.key, one.value, one.timestamp) for records in found.values() for one in records]
+        return [
+            Sent(one.partition, one.key, one.value, one.timestamp)
+            for records in found.values()
+            for one in records
+        ]
 
 
-READERS: Mapping[str, Any] = {"aiokafka": AiokafkaReader, "confluent": ConfluentReader, "kafka-python": KafkaPythonReader}
+READERS: Mapping[str, Any] = {
+    "aiokafka": AiokafkaReader,
+    "confluent": ConfluentReader,
+    "kafka-python": KafkaPythonReader,
+}
 
 
 @contextlib.asynccontextmanager
@@ -227,7 +280,9 @@ async def until(condition: Callable[[], bool], *readers: Any) -> list[Sent]:
 
 class ConfluentAdmin:
     def __init__(self, cluster: FakeCluster) -> None:
-        self._admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        self._admin = confluent_kafka.admin.AdminClient(
+            {"bootstrap.servers": cluster.bootstrap_servers}
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -235,19 +290,29 @@ class ConfluentAdmin:
     async def __aexit__(self, *exc_info: object) -> None:
         """It has nothing to close."""
 
-    async def create(self, topic: str, partitions: int, config: dict[str, str], replicas: int = 1) -> str:
+    async def create(
+        self, topic: str, partitions: int, config: dict[str, str], replicas: int = 1
+    ) -> str:
         new = confluent_kafka.admin.NewTopic(topic, partitions, replicas, config=config)
         return await self._end(self._admin.create_topics([new])[topic])
 
     async def grow(self, topic: str, partitions: int) -> str:
-        return await self._end(self._admin.create_partitions([confluent_kafka.admin.NewPartitions(topic, partitions)])[topic])
+        return await self._end(
+            self._admin.create_partitions([confluent_kafka.admin.NewPartitions(topic, partitions)])[
+                topic
+            ]
+        )
 
     async def delete(self, topic: str) -> str:
         return await self._end(self._admin.delete_topics([topic])[topic])
 
     async def config(self, topic: str) -> dict[str, str]:
-        resource = confluent_kafka.admin.ConfigResource(confluent_kafka.admin.ResourceType.TOPIC, topic)
-        found = await asyncio.to_thread(self._admin.describe_configs([resource])[resource].result, 10)
+        resource = confluent_kafka.admin.ConfigResource(
+            confluent_kafka.admin.ResourceType.TOPIC, topic
+        )
+        found = await asyncio.to_thread(
+            self._admin.describe_configs([resource])[resource].result, 10
+        )
         return {name: entry.value for name, entry in found.items()}
 
     async def topics(self) -> set[str]:
@@ -263,7 +328,9 @@ class ConfluentAdmin:
 
 class AiokafkaAdmin:
     def __init__(self, cluster: FakeCluster) -> None:
-        self._admin = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+        self._admin = aiokafka.admin.AIOKafkaAdminClient(
+            bootstrap_servers=cluster.bootstrap_servers
+        )
 
     async def __aenter__(self) -> Self:
         await self._admin.start()
@@ -272,18 +339,24 @@ class AiokafkaAdmin:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._admin.close()
 
-    async def create(self, topic: str, partitions: int, config: dict[str, str], replicas: int = 1) -> str:
+    async def create(
+        self, topic: str, partitions: int, config: dict[str, str], replicas: int = 1
+    ) -> str:
         new = aiokafka.admin.NewTopic(topic, partitions, replicas, topic_configs=config)
         return await self._end(self._admin.create_topics([new]))
 
     async def grow(self, topic: str, partitions: int) -> str:
-        return await self._end(self._admin.create_partitions({topic: aiokafka.admin.NewPartitions(partitions)}))
+        return await self._end(
+            self._admin.create_partitions({topic: aiokafka.admin.NewPartitions(partitions)})
+        )
 
     async def delete(self, topic: str) -> str:
         return await self._end(self._admin.delete_topics([topic]))
 
     async def config(self, topic: str) -> dict[str, str]:
-        resource = aiokafka.admin.config_resource.ConfigResource(aiokafka.admin.config_resource.ConfigResourceType.TOPIC, topic)
+        resource = aiokafka.admin.config_resource.ConfigResource(
+            aiokafka.admin.config_resource.ConfigResourceType.TOPIC, topic
+        )
         (answer,) = await self._admin.describe_configs([resource])
         return {entry[0]: entry[1] for entry in answer.resources[0][4]}
 
@@ -295,7 +368,11 @@ class AiokafkaAdmin:
             answer = await asking
         except aiokafka.errors.KafkaError as error:
             return named(error.errno)
-        (told,) = answer.topic_error_codes if hasattr(answer, "topic_error_codes") else answer.topic_errors
+        (told,) = (
+            answer.topic_error_codes
+            if hasattr(answer, "topic_error_codes")
+            else answer.topic_errors
+        )
         return named(told[1])
 
 
@@ -304,15 +381,26 @@ class KafkaPythonAdmin:
         self._servers = cluster.bootstrap_servers
 
     async def __aenter__(self) -> Self:
-        self._admin = await asyncio.to_thread(lambda: kafka.admin.KafkaAdminClient(bootstrap_servers=self._servers))
+        self._admin = await asyncio.to_thread(
+            lambda: kafka.admin.KafkaAdminClient(bootstrap_servers=self._servers)
+        )
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await asyncio.to_thread(self._admin.close)
 
-    async def create(self, topic: str, partitions: int, config: dict[str, str], replicas: int = 1) -> str:
+    async def create(
+        self, topic: str, partitions: int, config: dict[str, str], replicas: int = 1
+    ) -> str:
         return await self._end(
-            self._admin.create_topics, {topic: {"num_partitions": partitions, "replication_factor": replicas, "configs": config}}
+            self._admin.create_topics,
+            {
+                topic: {
+                    "num_partitions": partitions,
+                    "replication_factor": replicas,
+                    "configs": config,
+                }
+            },
         )
 
     async def grow(self, topic: str, partitions: int) -> str:
@@ -323,7 +411,9 @@ class KafkaPythonAdmin:
 
     async def config(self, topic: str) -> dict[str, str]:
         resource = kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, topic)
-        found = await asyncio.to_thread(lambda: self._admin.describe_configs([resource], config_filter="all"))
+        found = await asyncio.to_thread(
+            lambda: self._admin.describe_configs([resource], config_filter="all")
+        )
         return {name: entry["value"] for name, entry in found["topic"][topic].items()}
 
     async def topics(self) -> set[str]:
@@ -337,4 +427,8 @@ class KafkaPythonAdmin:
         return ""
 
 
-ADMINS: Mapping[str, Any] = {"aiokafka": AiokafkaAdmin, "confluent": ConfluentAdmin, "kafka-python": KafkaPythonAdmin}
+ADMINS: Mapping[str, Any] = {
+    "aiokafka": AiokafkaAdmin,
+    "confluent": ConfluentAdmin,
+    "kafka-python": KafkaPythonAdmin,
+}

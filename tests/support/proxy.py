@@ -26,7 +26,9 @@ __all__ = ["FaultProxy"]
 Way: TypeAlias = Literal["requests", "answers"]
 
 _HOST: Final = "127.0.0.1"
-_HELD_AT_MOST: Final = 256 * 1024  # bytes held in one direction before the proxy stops reading from its sender
+_HELD_AT_MOST: Final = (
+    256 * 1024
+)  # bytes held in one direction before the proxy stops reading from its sender
 _RESET: Final = struct.pack("ii", 1, 0)  # linger for 0 s: closing sends RST
 _SLICES: Final = 20  # pieces per second in a slow direction
 
@@ -63,7 +65,9 @@ class FaultProxy:
     async def start(self) -> None:
         """Listen. Cancellation: no socket remains open."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Door(self, self._troubles), _HOST, 0, start_serving=False)
+        self._server = await loop.create_server(
+            lambda: _Door(self, self._troubles), _HOST, 0, start_serving=False
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         try:
             # A separate call: a create_server that is cancelled while it serves would leak the server.
@@ -168,7 +172,9 @@ class _End(asyncio.Protocol):
         """Reset this end and the other one."""
         if self.transport is None or self.transport.is_closing():
             return
-        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, _RESET
+        )
         self.transport.abort()
         if self.other is not None:
             self.other.abort()
@@ -179,7 +185,12 @@ class _End(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         other = self.other
-        while self._held and other is not None and other.transport is not None and not (self._trouble.is_held or other.is_full):
+        while (
+            self._held
+            and other is not None
+            and other.transport is not None
+            and not (self._trouble.is_held or other.is_full)
+        ):
             due, data = self._held[0]
             if (at := max(due, self._free_at)) > self._loop.time():
                 self._timer = self._loop.call_at(at, self.pump)
@@ -236,7 +247,9 @@ class _Door(_End):
 
     async def _dial(self) -> None:
         try:
-            _, end = await self._loop.create_connection(lambda: _End(self._proxy, self._answers), _HOST, self._proxy.upstream_port)
+            _, end = await self._loop.create_connection(
+                lambda: _End(self._proxy, self._answers), _HOST, self._proxy.upstream_port
+            )
         # no upstream listener: reset the client's connection
         except OSError:
             self.abort()

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 FLIGHTS = "09c83271-bbfa-4b3a-b403-f6e6dd7106d4"
 RATE = "4a85f519-9a7a-49a4-8017-810aff666b58"
-_RECORDED = [json.loads(line) for line in pathlib.Path(__file__).with_name("query_events.jsonl").read_text().splitlines()]
+_RECORDED = [
+    json.loads(line)
+    for line in pathlib.Path(__file__).with_name("query_events.jsonl").read_text().splitlines()
+]
 # Positions in the recorded events.
 STARTED, FIRST, SECOND, IDLE, STOPPED, STARTED_AGAIN, THIRD, STOPPED_AGAIN = range(8)
 RATE_EVENTS = range(8, 12)
@@ -57,10 +60,18 @@ def recorded(number: int, **changes: Any) -> dict[str, Any]:
     return event | changes
 
 
-def source(end: Any, latest: Any = None, description: str = "KafkaV2[Subscribe[flights]]") -> dict[str, Any]:
+def source(
+    end: Any, latest: Any = None, description: str = "KafkaV2[Subscribe[flights]]"
+) -> dict[str, Any]:
     """Return a source of a progress event, with its offsets as JSON or as a text."""
     rates = {"numInputRows": 0, "inputRowsPerSecond": 0.0, "processedRowsPerSecond": 0.0}
-    return {"description": description, "startOffset": None, "endOffset": end, "latestOffset": latest, **rates}
+    return {
+        "description": description,
+        "startOffset": None,
+        "endOffset": end,
+        "latestOffset": latest,
+        **rates,
+    }
 
 
 def progress_at(offset: int) -> QueryProgress:

@@ -25,7 +25,9 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 class ScramServer:
     """One exchange of a SCRAM server (RFC 5802, section 3)."""
 
-    def __init__(self, mechanism: str, users: dict[str, str], *, salt: bytes = b"salt of the user") -> None:
+    def __init__(
+        self, mechanism: str, users: dict[str, str], *, salt: bytes = b"salt of the user"
+    ) -> None:
         self.hash = HASHES[mechanism]
         self.users = users
         self.salt = salt
@@ -53,10 +55,14 @@ class ScramServer:
         everything = b",".join((self.bare, self.said, unproved))
         stored = hashlib.new(self.hash, hmac.digest(salted, b"Client Key", self.hash)).digest()
         signature = hmac.digest(stored, everything, self.hash)
-        key = bytes(one ^ other for one, other in zip(base64.b64decode(proof), signature, strict=True))
+        key = bytes(
+            one ^ other for one, other in zip(base64.b64decode(proof), signature, strict=True)
+        )
         if self.user not in self.users or hashlib.new(self.hash, key).digest() != stored:
             return None
-        return b"v=" + base64.b64encode(hmac.digest(hmac.digest(salted, b"Server Key", self.hash), everything, self.hash))
+        return b"v=" + base64.b64encode(
+            hmac.digest(hmac.digest(salted, b"Server Key", self.hash), everything, self.hash)
+        )
 
 
 class Login(NamedTuple):
@@ -93,7 +99,11 @@ class SaslBroker:
         others: answers other requests.
     """
 
-    def __init__(self, users: dict[str, str], mechanisms: tuple[str, ...] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")) -> None:
+    def __init__(
+        self,
+        users: dict[str, str],
+        mechanisms: tuple[str, ...] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+    ) -> None:
         self.users = users
         self.mechanisms = mechanisms
         self.session_ms = 0
@@ -101,7 +111,9 @@ class SaslBroker:
         self.violations: list[str] = []
         self.seen: list[tuple[ScriptedStream, Asked]] = []
         self.spoil: Callable[[Any], Any] = lambda answer: answer
-        self.others: Callable[[ScriptedStream, Asked], None] = lambda stream, asked: stream.answer(asked)
+        self.others: Callable[[ScriptedStream, Asked], None] = lambda stream, asked: stream.answer(
+            asked
+        )
         self.silent: set[ApiKey] = set()
         self._states: dict[ScriptedStream, _State] = {}
 
@@ -138,27 +150,47 @@ class SaslBroker:
             return
         state.began_at = now
         if mechanism not in self.mechanisms:
-            stream.answer(asked, message("SaslHandshake.response", error_code=33, mechanisms=list(self.mechanisms)))
+            stream.answer(
+                asked,
+                message("SaslHandshake.response", error_code=33, mechanisms=list(self.mechanisms)),
+            )
             stream.end()
             return
         state.mechanism = mechanism
         state.scram = ScramServer(mechanism, self.users) if mechanism in HASHES else None
         stream.answer(asked, message("SaslHandshake.response", mechanisms=list(self.mechanisms)))
 
-    def _authenticate(self, stream: ScriptedStream, asked: Asked, state: _State, now: float) -> None:
+    def _authenticate(
+        self, stream: ScriptedStream, asked: Asked, state: _State, now: float
+    ) -> None:
         data = asked.message.auth_bytes
         if state.mechanism == "PLAIN":
             _, user, password = data.decode().split("\0")
-            self._judge(stream, asked, state, now, user, b"" if self.users.get(user) == password else None)
+            self._judge(
+                stream, asked, state, now, user, b"" if self.users.get(user) == password else None
+            )
         elif state.scram is None:
             self.violations.append("SaslAuthenticate without SaslHandshake")
             stream.abort()
         elif state.scram.user is None:
-            stream.answer(asked, self.spoil(message("SaslAuthenticate.response", auth_bytes=state.scram.first(data))))
+            stream.answer(
+                asked,
+                self.spoil(
+                    message("SaslAuthenticate.response", auth_bytes=state.scram.first(data))
+                ),
+            )
         else:
             self._judge(stream, asked, state, now, state.scram.user, state.scram.last(data))
 
-    def _judge(self, stream: ScriptedStream, asked: Asked, state: _State, now: float, user: str, proof: bytes | None) -> None:
+    def _judge(
+        self,
+        stream: ScriptedStream,
+        asked: Asked,
+        state: _State,
+        now: float,
+        user: str,
+        proof: bytes | None,
+    ) -> None:
         is_renewal = state.user is not None
         is_same = not is_renewal or state.user == user
         is_good = proof is not None and is_same
@@ -167,10 +199,16 @@ class SaslBroker:
         if is_good:
             state.user = user
             state.ends_at = now + self.session_ms / 1000 if self.session_ms else None
-            answer = message("SaslAuthenticate.response", auth_bytes=proof, session_lifetime_ms=self.session_ms)
+            answer = message(
+                "SaslAuthenticate.response", auth_bytes=proof, session_lifetime_ms=self.session_ms
+            )
             stream.answer(asked, self.spoil(answer))
             return
-        text = "Authentication failed: Invalid username or password" if is_same else "Cannot change principals during re-authentication"
+        text = (
+            "Authentication failed: Invalid username or password"
+            if is_same
+            else "Cannot change principals during re-authentication"
+        )
         answer = message("SaslAuthenticate.response", error_code=58, error_message=text)
         asyncio.get_running_loop().call_later(0.3, self._refuse, stream, asked, answer)
 

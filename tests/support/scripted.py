@@ -37,7 +37,9 @@ class ScriptedStream:
         answers: gives the answer to a request, at once; None: the test will answer.
     """
 
-    def __init__(self, receiver: Receiver, answers: Callable[[ScriptedStream, Asked], object] | None = None) -> None:
+    def __init__(
+        self, receiver: Receiver, answers: Callable[[ScriptedStream, Asked], object] | None = None
+    ) -> None:
         self.receiver = receiver
         self.asked: list[Asked] = []
         self.aborted = False
@@ -114,7 +116,12 @@ def api_versions(stream: ScriptedStream, asked: Asked) -> None:
     """A broker that speaks all that we do, and answers nothing else."""
     if asked.key is ApiKey.API_VERSIONS:
         keys = [
-            message("ApiVersions.response.api_keys", api_key=key, min_version=lowest, max_version=highest)
+            message(
+                "ApiVersions.response.api_keys",
+                api_key=key,
+                min_version=lowest,
+                max_version=highest,
+            )
             for key, (lowest, highest) in CLIENT_VERSIONS.items()
         ]
         stream.answer(asked, message("ApiVersions.response", api_keys=keys))

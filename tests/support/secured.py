@@ -35,7 +35,9 @@ __all__ = [
 
 SESSION_MS = 3000
 SECURITY = KafkaSecurity(
-    users={name: f"canary-{name}" for name in ("alice", "bob", "carol")}, session_ms=SESSION_MS, super_users=("alice", "carol")
+    users={name: f"canary-{name}" for name in ("alice", "bob", "carol")},
+    session_ms=SESSION_MS,
+    super_users=("alice", "carol"),
 )
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 BEARER = MECHANISMS[-1]
@@ -52,7 +54,9 @@ class Way:
     user: str = "alice"
 
     def __str__(self) -> str:
-        return "-".join(filter(None, (self.listener, self.mechanism, "token" if self.is_token else "")))
+        return "-".join(
+            filter(None, (self.listener, self.mechanism, "token" if self.is_token else ""))
+        )
 
     @property
     def protocol(self) -> str:
@@ -70,7 +74,9 @@ class Way:
         """The same way for peers, which have no delegation tokens: over SCRAM."""
         return Way(self.listener, self.mechanism, user=self.user)
 
-    def ours(self, server: SecuredServerThread, token: DelegationToken | None = None) -> dict[str, Any]:
+    def ours(
+        self, server: SecuredServerThread, token: DelegationToken | None = None
+    ) -> dict[str, Any]:
         """Our options."""
         options: dict[str, Any] = {"bootstrap_servers": server.address(self.listener)}
         if self.protocol != "PLAINTEXT":
@@ -86,11 +92,18 @@ class Way:
         elif self.mechanism == BEARER:
             options |= {"sasl_mechanism": BEARER, "sasl_oauthbearer_token": self.bearer_token}
         elif self.mechanism:
-            options |= {"sasl_mechanism": self.mechanism, "sasl_username": self.user, "sasl_password": self.password}
+            options |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_username": self.user,
+                "sasl_password": self.password,
+            }
         return options
 
     def aiokafka(self, server: SecuredServerThread) -> dict[str, Any]:
-        options: dict[str, Any] = {"bootstrap_servers": server.address(self.listener), "security_protocol": self.protocol}
+        options: dict[str, Any] = {
+            "bootstrap_servers": server.address(self.listener),
+            "security_protocol": self.protocol,
+        }
         if self.protocol.endswith("SSL"):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.load_verify_locations(server.certificates.ca)
@@ -100,23 +113,38 @@ class Way:
         if self.mechanism == BEARER:
             options |= {"sasl_mechanism": BEARER, "sasl_oauth_token_provider": _Provider(self)}
         elif self.mechanism:
-            options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": self.user, "sasl_plain_password": self.password}
+            options |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_plain_username": self.user,
+                "sasl_plain_password": self.password,
+            }
         return options
 
     def confluent(self, server: SecuredServerThread | ServerThread) -> dict[str, Any]:
         # a server without security has one listener
-        address = server.address(self.listener) if isinstance(server, SecuredServerThread) else server.bootstrap_servers
+        address = (
+            server.address(self.listener)
+            if isinstance(server, SecuredServerThread)
+            else server.bootstrap_servers
+        )
         options: dict[str, Any] = {"bootstrap.servers": address, "security.protocol": self.protocol}
         if self.protocol.endswith("SSL"):
             options["ssl.ca.location"] = str(server.certificates.ca)
         if self.listener == "MTLS":
             files = server.certificates.clients[self.user]
-            options |= {"ssl.key.location": str(files.key), "ssl.certificate.location": str(files.chain)}
+            options |= {
+                "ssl.key.location": str(files.key),
+                "ssl.certificate.location": str(files.chain),
+            }
         if self.mechanism == BEARER:
             options |= {"sasl.mechanism": BEARER, "enable.sasl.oauthbearer.unsecure.jwt": True}
             options |= {"sasl.oauthbearer.config": f"principal={self.user}"}
         elif self.mechanism:
-            options |= {"sasl.mechanism": self.mechanism, "sasl.username": self.user, "sasl.password": self.password}
+            options |= {
+                "sasl.mechanism": self.mechanism,
+                "sasl.username": self.user,
+                "sasl.password": self.password,
+            }
         return options
 
 
@@ -131,8 +159,15 @@ class _Provider(AbstractTokenProvider):
 
 
 _SASL: tuple[Listener, ...] = ("SASL_PLAINTEXT", "SASL_SSL")
-PEERS_WAYS = (Way("SSL"), Way("MTLS"), *(Way(listener, mechanism) for listener in _SASL for mechanism in MECHANISMS))
-TOKENS = (Way("SASL_PLAINTEXT", "SCRAM-SHA-256", is_token=True), Way("SASL_SSL", "SCRAM-SHA-512", is_token=True))
+PEERS_WAYS = (
+    Way("SSL"),
+    Way("MTLS"),
+    *(Way(listener, mechanism) for listener in _SASL for mechanism in MECHANISMS),
+)
+TOKENS = (
+    Way("SASL_PLAINTEXT", "SCRAM-SHA-256", is_token=True),
+    Way("SASL_SSL", "SCRAM-SHA-512", is_token=True),
+)
 WAYS = (*PEERS_WAYS, *TOKENS)
 
 
@@ -155,8 +190,14 @@ def java_properties(options: dict[str, Any]) -> dict[str, str]:
         KeyError: an option that Java has not, or not here.
     """
     options = dict(options)
-    user, password, is_token = (options.pop(name, None) for name in ("sasl_username", "sasl_password", "sasl_token_auth"))
-    made = {name: text.format(value) for option, value in options.items() for name, text in _JAVA[option].items()}
+    user, password, is_token = (
+        options.pop(name, None) for name in ("sasl_username", "sasl_password", "sasl_token_auth")
+    )
+    made = {
+        name: text.format(value)
+        for option, value in options.items()
+        for name, text in _JAVA[option].items()
+    }
     if user is not None:
         kind = "plain.Plain" if options["sasl_mechanism"] == "PLAIN" else "scram.Scram"
         more = ' tokenauth="true"' if is_token else ""
@@ -166,20 +207,26 @@ def java_properties(options: dict[str, Any]) -> dict[str, str]:
     return made
 
 
-async def write_by_aiokafka(server: SecuredServerThread, way: Way, topic: str, values: list[bytes]) -> None:
+async def write_by_aiokafka(
+    server: SecuredServerThread, way: Way, topic: str, values: list[bytes]
+) -> None:
     from aiokafka import AIOKafkaProducer
 
     async with AIOKafkaProducer(**way.aiokafka(server)) as producer:
         await asyncio.gather(*[await producer.send(topic, value) for value in values])
 
 
-def write_by_confluent(server: SecuredServerThread, way: Way, topic: str, values: list[bytes]) -> None:
+def write_by_confluent(
+    server: SecuredServerThread, way: Way, topic: str, values: list[bytes]
+) -> None:
     from confluent_kafka import Producer
 
     failures: list[Any] = []
     producer = Producer(way.confluent(server))
     for value in values:
-        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+        producer.produce(
+            topic, value, on_delivery=lambda error, _: failures.append(error) if error else None
+        )
     assert producer.flush(_PATIENCE) == 0
     assert failures == []
 
@@ -190,11 +237,16 @@ def read_by_aiokafka(server: SecuredServerThread, way: Way, topic: str, count: i
         return runner.run(_read_by_aiokafka(server, way, topic, count))
 
 
-async def _read_by_aiokafka(server: SecuredServerThread, way: Way, topic: str, count: int) -> list[bytes]:
+async def _read_by_aiokafka(
+    server: SecuredServerThread, way: Way, topic: str, count: int
+) -> list[bytes]:
     from aiokafka import AIOKafkaConsumer
 
     consumer = AIOKafkaConsumer(
-        **way.aiokafka(server), auto_offset_reset="earliest", enable_auto_commit=False, isolation_level="read_committed"
+        **way.aiokafka(server),
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
     )
     return await values_of(consumer, topic, count)
 
@@ -216,11 +268,20 @@ async def values_of(consumer: Any, topic: str, count: int) -> list[bytes]:
     return seen
 
 
-def read_by_confluent(server: SecuredServerThread | ServerThread, way: Way, topic: str, count: int) -> list[bytes]:
+def read_by_confluent(
+    server: SecuredServerThread | ServerThread, way: Way, topic: str, count: int
+) -> list[bytes]:
     """Return the first `count` committed values of partition 0."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({**way.confluent(server), "group.id": "secured", "enable.auto.commit": False, "isolation.level": "read_committed"})
+    consumer = Consumer(
+        {
+            **way.confluent(server),
+            "group.id": "secured",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
     seen: list[bytes] = []
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])

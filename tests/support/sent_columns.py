@@ -19,10 +19,15 @@ def numbered(count: int, size: int = 0) -> Any:
     return pa.array([b"%05d" % number + b"." * size for number in range(count)], pa.binary())
 
 
-async def logged(cluster: FakeCluster, deliveries: Deliveries, partitions: int = 2) -> list[bytes | None]:
+async def logged(
+    cluster: FakeCluster, deliveries: Deliveries, partitions: int = 2
+) -> list[bytes | None]:
     """Return the values at the positions that the deliveries report."""
     told = await deliveries
-    logs = {partition: {record.offset: record.value for record in cluster.records("orders", partition)} for partition in range(partitions)}
+    logs = {
+        partition: {record.offset: record.value for record in cluster.records("orders", partition)}
+        for partition in range(partitions)
+    }
     return [logs[metadata.partition][metadata.offset] for metadata in told]
 
 

@@ -149,9 +149,14 @@ def server_context(
     return context
 
 
-def client_context(*trusted: CertificateAuthority, certificate: Certificate | None = None) -> ssl.SSLContext:
+def client_context(
+    *trusted: CertificateAuthority, certificate: Certificate | None = None
+) -> ssl.SSLContext:
     """A client's context, as a user gives it."""
-    return context_of_pem("".join(one.pem.decode() for one in trusted), "" if certificate is None else certificate.pem.decode())
+    return context_of_pem(
+        "".join(one.pem.decode() for one in trusted),
+        "" if certificate is None else certificate.pem.decode(),
+    )
 
 
 def context_of_pem(trusted: str, key_and_chain: str = "") -> ssl.SSLContext:
@@ -178,7 +183,9 @@ def _file_of(content: bytes) -> Iterator[str]:
         pathlib.Path(file.name).unlink()
 
 
-def tls_in_front(cluster: FakeCluster, context: ssl.SSLContext | Callable[[], ssl.SSLContext]) -> list[TlsServer]:
+def tls_in_front(
+    cluster: FakeCluster, context: ssl.SSLContext | Callable[[], ssl.SSLContext]
+) -> list[TlsServer]:
     """Encrypt every listener of a fake cluster in memory, also of a broker that restarts. Returns the connections so far."""
     made: list[TlsServer] = []
     network: Any = cluster.network
@@ -186,7 +193,9 @@ def tls_in_front(cluster: FakeCluster, context: ssl.SSLContext | Callable[[], ss
 
     def encrypted(receiver: Callable[[], Receiver]) -> Callable[[], TlsServer]:
         def make() -> TlsServer:
-            made.append(TlsServer(receiver(), context if isinstance(context, ssl.SSLContext) else context()))
+            made.append(
+                TlsServer(receiver(), context if isinstance(context, ssl.SSLContext) else context())
+            )
             return made[-1]
 
         return make
@@ -205,7 +214,9 @@ async def openssl_server(*arguments: str) -> AsyncIterator[tuple[asyncio.subproc
         port = free.getsockname()[1]
     pipe = subprocess.PIPE
     command = ("openssl", "s_server", "-accept", f"127.0.0.1:{port}", *arguments)
-    server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT)
+    server = await asyncio.create_subprocess_exec(
+        *command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT
+    )
     assert server.stdout is not None
     try:
         async with asyncio.timeout(30):
@@ -254,7 +265,11 @@ def seen_by_s_client(peer: ssl.SSLContext | Callable[[], Any], *arguments: str) 
     """
 
     async def main() -> str:
-        protocol = (lambda: TlsServer(_ClosingProtocol(), peer)) if isinstance(peer, ssl.SSLContext) else peer
+        protocol = (
+            (lambda: TlsServer(_ClosingProtocol(), peer))
+            if isinstance(peer, ssl.SSLContext)
+            else peer
+        )
         server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)  # type: ignore[arg-type]  # a Receiver is one
         async with server:
             return await s_client(server.sockets[0].getsockname()[1], *arguments)
@@ -269,9 +284,15 @@ def _is_address(name: str) -> bool:
     return False
 
 
-def has_verify_error(peer: ssl.SSLContext, number: int, trusted: CertificateAuthority, name: str) -> bool:
+def has_verify_error(
+    peer: ssl.SSLContext, number: int, trusted: CertificateAuthority, name: str
+) -> bool:
     """Return whether OpenSSL refuses a peer's certificate for this reason alone (X509_V_ERR_*): it trusts the authority, and checks the name."""
-    checked = ("-verify_ip", name) if _is_address(name) else ("-verify_hostname", name, "-servername", name)
+    checked = (
+        ("-verify_ip", name)
+        if _is_address(name)
+        else ("-verify_hostname", name, "-servername", name)
+    )
     with _file_of(trusted.pem) as path:
         seen = seen_by_s_client(peer, "-CAfile", path, *checked)
     # the second of the two errors of an authority that is not known
@@ -279,7 +300,9 @@ def has_verify_error(peer: ssl.SSLContext, number: int, trusted: CertificateAuth
     return numbers == {str(number)}
 
 
-def wants_a_client_certificate(peer: ssl.SSLContext, authority: CertificateAuthority, refused: Certificate | None = None) -> bool:
+def wants_a_client_certificate(
+    peer: ssl.SSLContext, authority: CertificateAuthority, refused: Certificate | None = None
+) -> bool:
     """Return whether a peer lets a client in that has a certificate of the authority, and answers one with `refused`, or none, by an alert."""
     with _file_of(authority.client("shown").pem) as path:
         accepted = seen_by_s_client(peer, "-ign_eof", "-cert", path)

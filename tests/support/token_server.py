@@ -44,7 +44,10 @@ _HOST: Final = "127.0.0.1"
 _KEY_ID: Final = "token-server"
 _CONNECTION_SECONDS: Final = 30.0
 _ANSWERS: Final[Mapping[str, tuple[HTTPStatus, dict[str, Any] | bytes]]] = {
-    "refused": (HTTPStatus.UNAUTHORIZED, {"error": "invalid_client", "error_description": "this client is locked"}),
+    "refused": (
+        HTTPStatus.UNAUTHORIZED,
+        {"error": "invalid_client", "error_description": "this client is locked"},
+    ),
     "unavailable": (HTTPStatus.SERVICE_UNAVAILABLE, {"error": "temporarily_unavailable"}),
     "not-json": (HTTPStatus.OK, b"<html>Sign in</html>"),
 }
@@ -142,7 +145,13 @@ class TokenServer:
             claims: other claims, in place of the usual ones.
         """
         now = int(self._clock())
-        payload = {"iss": "https://issuer.test", "aud": "kafka", "sub": subject, "iat": now, "jti": str(uuid.uuid4())}
+        payload = {
+            "iss": "https://issuer.test",
+            "aud": "kafka",
+            "sub": subject,
+            "iat": now,
+            "jti": str(uuid.uuid4()),
+        }
         payload["exp"] = now + int(self._lifetime if lifetime is None else lifetime)
         unsigned = f"{_encoded({'alg': 'RS256', 'kid': _KEY_ID, 'typ': 'JWT'})}.{_encoded({**payload, **claims})}"
         return f"{unsigned}.{_base64url(self._key.sign(unsigned.encode(), padding.PKCS1v15(), hashes.SHA256()))}"
@@ -151,7 +160,9 @@ class TokenServer:
         """Return the claims of a valid token of this server, for `ListenerTokens(verify=...)` of a fake cluster; None: it is another."""
         unsigned, _, signature = token.rpartition(".")
         try:
-            self._key.public_key().verify(_decoded(signature), unsigned.encode(), padding.PKCS1v15(), hashes.SHA256())
+            self._key.public_key().verify(
+                _decoded(signature), unsigned.encode(), padding.PKCS1v15(), hashes.SHA256()
+            )
             claims: dict[str, Any] = json.loads(_decoded(unsigned.partition(".")[2]))
         except (ValueError, InvalidSignature):
             return None
@@ -160,23 +171,53 @@ class TokenServer:
     def jwks(self) -> dict[str, Any]:
         """Return the public key as a set of keys."""
         numbers = self._key.public_key().public_numbers()
-        modulus, exponent = (_base64url(one.to_bytes((one.bit_length() + 7) // 8, "big")) for one in (numbers.n, numbers.e))
-        return {"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": _KEY_ID, "n": modulus, "e": exponent}]}
+        modulus, exponent = (
+            _base64url(one.to_bytes((one.bit_length() + 7) // 8, "big"))
+            for one in (numbers.n, numbers.e)
+        )
+        return {
+            "keys": [
+                {
+                    "kty": "RSA",
+                    "alg": "RS256",
+                    "use": "sig",
+                    "kid": _KEY_ID,
+                    "n": modulus,
+                    "e": exponent,
+                }
+            ]
+        }
 
-    def answer(self, form: Mapping[str, str], authorization: str) -> tuple[HTTPStatus, dict[str, Any]]:
+    def answer(
+        self, form: Mapping[str, str], authorization: str
+    ) -> tuple[HTTPStatus, dict[str, Any]]:
         """Return the status and the fields of the answer to a request, and record it."""
-        asked = TokenRequest(form.get("grant_type", ""), self._client(authorization), form.get("scope"))
+        asked = TokenRequest(
+            form.get("grant_type", ""), self._client(authorization), form.get("scope")
+        )
         self.requests.append(asked)
         if asked.grant != "client_credentials":
-            return HTTPStatus.BAD_REQUEST, {"error": "unsupported_grant_type", "error_description": "there is no such grant here"}
+            return HTTPStatus.BAD_REQUEST, {
+                "error": "unsupported_grant_type",
+                "error_description": "there is no such grant here",
+            }
         if asked.client is None:
-            return HTTPStatus.UNAUTHORIZED, {"error": "invalid_client", "error_description": "no such client, or another secret"}
+            return HTTPStatus.UNAUTHORIZED, {
+                "error": "invalid_client",
+                "error_description": "no such client, or another secret",
+            }
         token = self.token(asked.client, **({} if asked.scope is None else {"scope": asked.scope}))
-        return HTTPStatus.OK, {"access_token": token, "token_type": "Bearer", "expires_in": int(self._lifetime)}
+        return HTTPStatus.OK, {
+            "access_token": token,
+            "token_type": "Bearer",
+            "expires_in": int(self._lifetime),
+        }
 
     def _client(self, authorization: str) -> str | None:
         """Return the client of a header `Authorization: Basic`, plain or urlencoded; None: its secret is another."""
-        client, _, secret = base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
+        client, _, secret = (
+            base64.b64decode(authorization.removeprefix("Basic ")).decode().partition(":")
+        )
         for name, word in ((client, secret), (unquote_plus(client), unquote_plus(secret))):
             if self._clients.get(name) == word:
                 return name
@@ -191,11 +232,18 @@ class _Listening(http.server.ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None, handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> None:
+    def __init__(
+        self,
+        port: int,
+        tls: ssl.SSLContext | None,
+        handler: Callable[..., http.server.BaseHTTPRequestHandler],
+    ) -> None:
         super().__init__((_HOST, port), handler)
         self.stopping = threading.Event()
         self._tls = tls
-        self._thread = threading.Thread(target=partial(self.serve_forever, 0.02), name="TokenServer", daemon=True)
+        self._thread = threading.Thread(
+            target=partial(self.serve_forever, 0.02), name="TokenServer", daemon=True
+        )
         self._thread.start()
 
     def end(self) -> None:

@@ -30,13 +30,20 @@ def cluster_of(version: int, brokers: int = 1) -> FakeCluster:
 
 
 @asynccontextmanager
-async def transactional(version: int = 2, brokers: int = 1, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
+async def transactional(
+    version: int = 2, brokers: int = 1, **options: Any
+) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
     """Give a cluster of `version` and a transactional producer."""
-    async with cluster_of(version, brokers) as cluster, running(cluster, transactional_id="tx", **options) as both:
+    async with (
+        cluster_of(version, brokers) as cluster,
+        running(cluster, transactional_id="tx", **options) as both,
+    ):
         yield both
 
 
-def committed(cluster: FakeCluster, topic: str = "orders", partition: int | None = None) -> list[bytes | None]:
+def committed(
+    cluster: FakeCluster, topic: str = "orders", partition: int | None = None
+) -> list[bytes | None]:
     """Return the values that a reader of committed records sees."""
     return cluster.values(topic, partition, isolation="read_committed")
 

@@ -45,10 +45,24 @@ async def sequences(world: World) -> AsyncIterator[object]:
         (14, 1),
     ):
         yield sequence, await producer.write(*[b"b"] * count, sequence=sequence)
-    for epoch, sequence in ((1, 1), (1, 0), (0, 15), (0, 14), (1, 0), (1, 1), (3, 0), (2, 0), (32767, 0), (32767, 1)):
+    for epoch, sequence in (
+        (1, 1),
+        (1, 0),
+        (0, 15),
+        (0, 14),
+        (1, 0),
+        (1, 1),
+        (3, 0),
+        (2, 0),
+        (32767, 0),
+        (32767, 1),
+    ):
         yield epoch, sequence, await producer.write(b"c", epoch=epoch, sequence=sequence)
     yield await producer.write(b"d", partition=1, sequence=100)
-    yield await producer.write(b"e", producer_id=-1, epoch=-1, sequence=-1), await producer.write(b"e", epoch=0, sequence=-1)
+    yield (
+        await producer.write(b"e", producer_id=-1, epoch=-1, sequence=-1),
+        await producer.write(b"e", epoch=0, sequence=-1),
+    )
 
 
 async def wrapping(world: World) -> AsyncIterator[object]:
@@ -64,10 +78,15 @@ async def wrapping(world: World) -> AsyncIterator[object]:
 async def identities(world: World) -> AsyncIterator[object]:
     """InitProducerId: what is refused, and how epochs grow."""
     producer = hand(world)
-    yield await producer.init(transaction_timeout_ms=0), await producer.init(transaction_timeout_ms=900_001)
+    yield (
+        await producer.init(transaction_timeout_ms=0),
+        await producer.init(transaction_timeout_ms=900_001),
+    )
     yield await hand(world, None).init(named=(5, -1)), await hand(world, None).init(named=(-1, 5))
     empty = Hand(world.client, world.name, "")
-    yield await empty._ask(ApiKey.INIT_PRODUCER_ID, transactional_id="", transaction_timeout_ms=9000)
+    yield await empty._ask(
+        ApiKey.INIT_PRODUCER_ID, transactional_id="", transaction_timeout_ms=9000
+    )
     yield await producer.init(), producer.epoch
     first = producer.producer_id
     for named, fields in (
@@ -83,7 +102,12 @@ async def identities(world: World) -> AsyncIterator[object]:
         ((first, 3), {}),
         ((first, 4), {}),
     ):
-        yield named and named[1], await producer.init(named=named, **fields), producer.producer_id == first, producer.epoch
+        yield (
+            named and named[1],
+            await producer.init(named=named, **fields),
+            producer.producer_id == first,
+            producer.epoch,
+        )
     other = hand(world, None)
     yield await other.init(named=(first, 3)), other.producer_id != first, other.epoch
 
@@ -111,13 +135,31 @@ async def second_version(world: World) -> AsyncIterator[object]:
     await producer.settle(1)
     yield await producer.read(), await producer.last_offset(), await producer.read(1)
     yield await producer.end(commit=True, **who), await producer.end(commit=False, **who)
-    yield await producer.write(b"z", epoch=who["producer_epoch"], sequence=2), await producer.write(b"z", sequence=1)
+    yield (
+        await producer.write(b"z", epoch=who["producer_epoch"], sequence=2),
+        await producer.write(b"z", sequence=1),
+    )
     yield await producer.write(b"d"), await producer.end(commit=False)
     await producer.settle()
-    yield await producer.read(), await producer.read(offset=3), await producer.last_offset(timestamp=0)
-    yield await producer.end(commit=True), await producer.end(commit=False), await producer.end(commit=False), producer.epoch
-    yield await producer.write(b"e", transactional=False), await producer.write(b"f", transactional=False, sequence=7)
-    yield await producer.end(commit=True, producer_epoch=producer.epoch + 1), await producer.end(commit=True, producer_id=123456)
+    yield (
+        await producer.read(),
+        await producer.read(offset=3),
+        await producer.last_offset(timestamp=0),
+    )
+    yield (
+        await producer.end(commit=True),
+        await producer.end(commit=False),
+        await producer.end(commit=False),
+        producer.epoch,
+    )
+    yield (
+        await producer.write(b"e", transactional=False),
+        await producer.write(b"f", transactional=False, sequence=7),
+    )
+    yield (
+        await producer.end(commit=True, producer_epoch=producer.epoch + 1),
+        await producer.end(commit=True, producer_id=123456),
+    )
     yield (
         await producer.write(b"f", transactional_id=None),
         await producer.write(b"f", partition=7),
@@ -142,29 +184,57 @@ async def first_version(world: World) -> AsyncIterator[object]:
         yield await producer.end(commit=commit)
     for version in (3, 9, 10, 11):
         yield version, await producer.write(b"a", version=version)
-    yield await producer.add(0, 7), await producer.add(0, name="nothing"), await producer.add(0), await producer.add(0, 1)
+    yield (
+        await producer.add(0, 7),
+        await producer.add(0, name="nothing"),
+        await producer.add(0),
+        await producer.add(0, 1),
+    )
     for version in (3, 9, 11, 12):
         yield version, await producer.write(b"a", version=version)
-    yield await producer.read(), await producer.end(commit=True), await producer.end(commit=True), await producer.end(commit=False)
+    yield (
+        await producer.read(),
+        await producer.end(commit=True),
+        await producer.end(commit=True),
+        await producer.end(commit=False),
+    )
     await producer.grown(1, 1)
     await producer.settle()
     yield await producer.read(), await producer.read(1)
     yield await producer.write(b"b"), await producer.write(b"b", version=9)
-    yield await producer.add(0), await producer.write(b"c"), await producer.end(commit=False), await producer.end(commit=False)
-    yield await producer.end(commit=True), await producer.init(named=(producer.producer_id, producer.epoch)), producer.epoch
+    yield (
+        await producer.add(0),
+        await producer.write(b"c"),
+        await producer.end(commit=False),
+        await producer.end(commit=False),
+    )
+    yield (
+        await producer.end(commit=True),
+        await producer.init(named=(producer.producer_id, producer.epoch)),
+        producer.epoch,
+    )
     await producer.settle()
     yield await producer.read()
     for version in range(4):
-        yield await producer.add(0, version=version, producer_epoch=0), await producer.add(0, version=version)
+        yield (
+            await producer.add(0, version=version, producer_epoch=0),
+            await producer.add(0, version=version),
+        )
     for version in range(5):
-        yield await producer.end(commit=True, version=version, producer_epoch=0), await producer.end(commit=True, version=version)
+        yield (
+            await producer.end(commit=True, version=version, producer_epoch=0),
+            await producer.end(commit=True, version=version),
+        )
     for version in (0, 5):
         yield (
             await producer.add(0, producer_id=123456),
             await producer.add(0, transactional_id=""),
             await producer.add(0, transactional_id="no"),
         )
-        yield await producer.end(commit=True, version=version, transactional_id=""), await producer.end(commit=True, transactional_id="no")
+        yield (
+            await producer.end(commit=True, version=version, transactional_id=""),
+            await producer.end(commit=True, transactional_id="no"),
+        )
 
 
 async def both_versions(world: World) -> AsyncIterator[object]:
@@ -176,10 +246,20 @@ async def both_versions(world: World) -> AsyncIterator[object]:
     producer.version = 2
     yield await producer.write(b"b"), await producer.end(commit=True), producer.epoch
     producer.version = 1
-    yield await producer.add(0), await producer.write(b"c"), await producer.end(commit=False), producer.epoch
+    yield (
+        await producer.add(0),
+        await producer.write(b"c"),
+        await producer.end(commit=False),
+        producer.epoch,
+    )
     producer.version = 2
     await producer.settle()
-    yield await producer.write(b"d"), await producer.write(b"e"), await producer.end(commit=True), producer.epoch
+    yield (
+        await producer.write(b"d"),
+        await producer.write(b"e"),
+        await producer.end(commit=True),
+        producer.epoch,
+    )
     await producer.settle()
     yield await producer.read()
 
@@ -190,14 +270,31 @@ async def zombies(world: World) -> AsyncIterator[object]:
         old, new = hand(world, f"z{version}", version), hand(world, f"z{version}", version)
         await old.init()
         yield await old.add(0), await old.write(b"a")
-        yield await new.init(retries=False), await new.init(), new.producer_id == old.producer_id, new.epoch
+        yield (
+            await new.init(retries=False),
+            await new.init(),
+            new.producer_id == old.producer_id,
+            new.epoch,
+        )
         await old.settle()
         yield await old.read()
         for asked in (9, 11, 12):
             yield asked, await old.write(b"b", version=asked)
-        yield await old.write(b"b", partition=1), await old.add(0), await old.add(0, version=1), await old.add_offsets("g")
-        yield [await old.end(commit=commit, version=asked) for asked in (1, 2, 4, 5) for commit in (True, False)]
-        yield await old.commit_offsets(f"{world.name}-g", {0: 1}), await old.init(named=(old.producer_id, old.epoch))
+        yield (
+            await old.write(b"b", partition=1),
+            await old.add(0),
+            await old.add(0, version=1),
+            await old.add_offsets("g"),
+        )
+        yield [
+            await old.end(commit=commit, version=asked)
+            for asked in (1, 2, 4, 5)
+            for commit in (True, False)
+        ]
+        yield (
+            await old.commit_offsets(f"{world.name}-g", {0: 1}),
+            await old.init(named=(old.producer_id, old.epoch)),
+        )
         yield await old.init(named=(old.producer_id, old.epoch), version=3)
         yield await new.add(0), await new.write(b"c"), await new.end(commit=True)
         await new.settle()
@@ -212,8 +309,16 @@ async def timed_out(world: World) -> AsyncIterator[object]:
         yield await producer.add(0), await producer.write(b"a")
     await both[0].settle()
     for producer in both:
-        yield await producer.write(b"b"), await producer.write(b"b", partition=1), await producer.add(0)
-        yield await producer.end(commit=True), await producer.end(commit=False), await producer.end(commit=False)
+        yield (
+            await producer.write(b"b"),
+            await producer.write(b"b", partition=1),
+            await producer.add(0),
+        )
+        yield (
+            await producer.end(commit=True),
+            await producer.end(commit=False),
+            await producer.end(commit=False),
+        )
         yield await producer.init(), producer.epoch
 
 
@@ -223,7 +328,13 @@ async def interleaved(world: World) -> AsyncIterator[object]:
     plain = hand(world, None)
     for producer in (first, second, third, plain):
         await producer.init()
-    yield await first.write(b"1"), await second.write(b"2"), await plain.write(b"p"), await third.write(b"3"), await first.write(b"1")
+    yield (
+        await first.write(b"1"),
+        await second.write(b"2"),
+        await plain.write(b"p"),
+        await third.write(b"3"),
+        await first.write(b"1"),
+    )
     yield await first.read(), await first.last_offset()
     yield await second.end(commit=False)
     # without this wait, markers come in any order
@@ -250,18 +361,28 @@ async def group_offsets(world: World) -> AsyncIterator[object]:
 
     async def seen() -> list[Any]:
         asked = {world.name: [0, 1]}
-        return [sorted(offsets_of(await fetched(reader, 8, topics=asked, **fields)).values()) for fields in ({}, unstable)]
+        return [
+            sorted(offsets_of(await fetched(reader, 8, topics=asked, **fields)).values())
+            for fields in ({}, unstable)
+        ]
 
     async def settled() -> None:
         asked = {world.name: [0, 1]}
-        while any(part.error_code for part in (await fetched(reader, 8, topics=asked, **unstable)).topics[0].partitions):
+        while any(
+            part.error_code
+            for part in (await fetched(reader, 8, topics=asked, **unstable)).topics[0].partitions
+        ):
             await asyncio.sleep(0.02)
 
     for version in (1, 2):
         producer = hand(world, f"o{version}", version)
         await producer.init()
         yield await producer.commit_offsets(group, {0: version})
-        yield await producer.add_offsets(group), await producer.commit_offsets(group, {0: version, 7: 1}), await seen()
+        yield (
+            await producer.add_offsets(group),
+            await producer.commit_offsets(group, {0: version, 7: 1}),
+            await seen(),
+        )
         yield (
             await producer.commit_offsets(group, {0: 1}, name="nothing"),
             await producer.commit_offsets(group, {0: 1}, metadata="x" * 4097),
@@ -269,13 +390,21 @@ async def group_offsets(world: World) -> AsyncIterator[object]:
         yield await producer.end(commit=False)
         await settled()
         yield await seen()
-        yield await producer.add_offsets(group), await producer.commit_offsets(group, {0: version, 1: 9}), await producer.end(commit=True)
+        yield (
+            await producer.add_offsets(group),
+            await producer.commit_offsets(group, {0: version, 1: 9}),
+            await producer.end(commit=True),
+        )
         await settled()
         yield await seen()
     member = world.consumer("members", instance="i")
     await member.enter()
     here = f"{world.name}-members"
-    known = {"member_id": member.member_id, "generation_id": member.generation, "group_instance_id": "i"}
+    known = {
+        "member_id": member.member_id,
+        "generation_id": member.generation,
+        "group_instance_id": "i",
+    }
     yield (
         await producer.add_offsets(here),
         await producer.commit_offsets(here, {0: 1}),
@@ -330,14 +459,22 @@ async def listing(world: World) -> AsyncIterator[object]:
         yield await _listed(world, producer), await _described(world, producer)
         await producer.init()
         yield await _described(world, producer)
-    answer = await world.client.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=["", f"{world.name}-unknown"])
+    answer = await world.client.ask(
+        ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=["", f"{world.name}-unknown"]
+    )
     yield [told_name(each.error_code) for each in answer.transaction_states]
 
 
-async def _listed(world: World, producer: Hand, **filters: Any) -> tuple[str, list[str], list[tuple[bool, str]]]:
+async def _listed(
+    world: World, producer: Hand, **filters: Any
+) -> tuple[str, list[str], list[tuple[bool, str]]]:
     """The error, the unknown states, and of this producer whether the id is its own, and its state."""
     answer = await world.client.ask(ApiKey.LIST_TRANSACTIONS, **filters)
-    found = [each for each in answer.transaction_states if each.transactional_id == producer.transactional_id]
+    found = [
+        each
+        for each in answer.transaction_states
+        if each.transactional_id == producer.transactional_id
+    ]
     states = [(each.producer_id == producer.producer_id, each.transaction_state) for each in found]
     return told_name(answer.error_code), answer.unknown_state_filters, states
 
@@ -345,9 +482,18 @@ async def _listed(world: World, producer: Hand, **filters: Any) -> tuple[str, li
 async def _described(world: World, producer: Hand) -> tuple[object, ...]:
     """All but numbers that differ between two clusters."""
     assert producer.transactional_id is not None
-    await world.client.ask(ApiKey.FIND_COORDINATOR, version=4, key_type=1, coordinator_keys=[producer.transactional_id])
-    (told,) = (await world.client.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[producer.transactional_id])).transaction_states
-    topics = sorted((each.topic == world.name, len(each.partitions), each.topic.startswith("__")) for each in told.topics)
+    await world.client.ask(
+        ApiKey.FIND_COORDINATOR, version=4, key_type=1, coordinator_keys=[producer.transactional_id]
+    )
+    (told,) = (
+        await world.client.ask(
+            ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[producer.transactional_id]
+        )
+    ).transaction_states
+    topics = sorted(
+        (each.topic == world.name, len(each.partitions), each.topic.startswith("__"))
+        for each in told.topics
+    )
     is_mine = (told.producer_id == producer.producer_id, told.producer_epoch - producer.epoch)
     return (
         told_name(told.error_code),

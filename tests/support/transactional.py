@@ -42,17 +42,23 @@ class Hand:
         version: of the transactions' protocol, 1 or 2.
     """
 
-    def __init__(self, client: WireClient, topic: str, transactional_id: str | None = None, version: int = 2) -> None:
+    def __init__(
+        self, client: WireClient, topic: str, transactional_id: str | None = None, version: int = 2
+    ) -> None:
         self.client = client
         self.topic = topic
         self.transactional_id = transactional_id
         self.version = version
         self.producer_id = -1
         self.epoch = -1
-        self.time = int(time.time() * 1000)  # a broker rolls its segment when times are far apart, and reads one at a time
+        self.time = int(
+            time.time() * 1000
+        )  # a broker rolls its segment when times are far apart, and reads one at a time
         self._sequences: dict[int, int] = {}
 
-    async def init(self, *, retries: bool = True, named: tuple[int, int] | None = None, **fields: Any) -> str:
+    async def init(
+        self, *, retries: bool = True, named: tuple[int, int] | None = None, **fields: Any
+    ) -> str:
         """InitProducerId; with `retries`, until the coordinator is there and the transaction of before has ended."""
         producer_id, epoch = named or (-1, -1)
         asked = {
@@ -62,7 +68,12 @@ class Hand:
             "producer_epoch": epoch,
         }
         if self.transactional_id is not None:
-            await self.client.ask(ApiKey.FIND_COORDINATOR, version=4, key_type=1, coordinator_keys=[self.transactional_id])
+            await self.client.ask(
+                ApiKey.FIND_COORDINATOR,
+                version=4,
+                key_type=1,
+                coordinator_keys=[self.transactional_id],
+            )
         answer = await self._ask(ApiKey.INIT_PRODUCER_ID, retries=retries, **{**asked, **fields})
         if not answer.error_code:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -71,42 +82,78 @@ class Hand:
 
     async def add(self, *partitions: int, name: str | None = None, **fields: Any) -> dict[int, str]:
         """AddPartitionsToTxn."""
-        topics = [message("AddPartitionsToTxn.request.topics", name=name or self.topic, partitions=partitions)]
-        answer = await self._ask(ApiKey.ADD_PARTITIONS_TO_TXN, **{**self._who, "version": 3, "topics": topics, **fields})
+        topics = [
+            message(
+                "AddPartitionsToTxn.request.topics", name=name or self.topic, partitions=partitions
+            )
+        ]
+        answer = await self._ask(
+            ApiKey.ADD_PARTITIONS_TO_TXN, **{**self._who, "version": 3, "topics": topics, **fields}
+        )
         return _by_partition(answer)
 
     async def add_offsets(self, group: str, **fields: Any) -> str:
         """AddOffsetsToTxn."""
-        return told((await self._ask(ApiKey.ADD_OFFSETS_TO_TXN, **{**self._who, "group_id": group, **fields})).error_code)
+        return told(
+            (
+                await self._ask(
+                    ApiKey.ADD_OFFSETS_TO_TXN, **{**self._who, "group_id": group, **fields}
+                )
+            ).error_code
+        )
 
-    async def commit_offsets(self, group: str, offsets: Mapping[int, int], **fields: Any) -> dict[int, str]:
+    async def commit_offsets(
+        self, group: str, offsets: Mapping[int, int], **fields: Any
+    ) -> dict[int, str]:
         """TxnOffsetCommit."""
         path = "TxnOffsetCommit.request.topics"
         partitions = [
             message(
-                f"{path}.partitions", partition_index=partition, committed_offset=offset, committed_metadata=fields.pop("metadata", "m")
+                f"{path}.partitions",
+                partition_index=partition,
+                committed_offset=offset,
+                committed_metadata=fields.pop("metadata", "m"),
             )
             for partition, offset in offsets.items()
         ]
         topics = [message(path, name=fields.pop("name", self.topic), partitions=partitions)]
-        asked = {**self._who, "group_id": group, "version": 5 if self.version > 1 else 4, "topics": topics, **fields}
+        asked = {
+            **self._who,
+            "group_id": group,
+            "version": 5 if self.version > 1 else 4,
+            "topics": topics,
+            **fields,
+        }
         answer = await self._ask(ApiKey.TXN_OFFSET_COMMIT, **asked)
         return _by_partition(answer)
 
-    async def end(self, *, commit: bool, retries: bool = True, **fields: Any) -> tuple[str, bool, int]:
+    async def end(
+        self, *, commit: bool, retries: bool = True, **fields: Any
+    ) -> tuple[str, bool, int]:
         """Send EndTxn. Returns its error, whether the producer id is the same, and the growth of the epoch. The producer takes the
         answered id.
         """
-        asked = {**self._who, "version": 5 if self.version > 1 else 4, "committed": commit, **fields}
+        asked = {
+            **self._who,
+            "version": 5 if self.version > 1 else 4,
+            "committed": commit,
+            **fields,
+        }
         answer = await self._ask(ApiKey.END_TXN, retries=retries, **asked)
         if answer.error_code or answer.producer_id < 0:
             return told(answer.error_code), True, 0
-        ended = ("", answer.producer_id == asked["producer_id"], answer.producer_epoch - asked["producer_epoch"])
+        ended = (
+            "",
+            answer.producer_id == asked["producer_id"],
+            answer.producer_epoch - asked["producer_epoch"],
+        )
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self._sequences.clear()
         return ended
 
-    async def write(self, *values: bytes, partition: int = 0, sequence: int | None = None, **fields: Any) -> tuple[str, int, int]:
+    async def write(
+        self, *values: bytes, partition: int = 0, sequence: int | None = None, **fields: Any
+    ) -> tuple[str, int, int]:
         """Produce a batch: its error, its offset, the time that it was given after `time`. Sequences go on by themselves."""
         is_transactional = fields.pop("transactional", self.transactional_id is not None)
         first = self._sequences.get(partition, 0) if sequence is None else sequence
@@ -136,11 +183,21 @@ class Hand:
     async def read(self, partition: int = 0, offset: int = 0, *, committed: bool = True) -> Seen:
         """Fetch, once: base offset, count, producer's epoch and whether it is a marker, of each batch."""
         path = "Fetch.request.topics"
-        part = message(f"{path}.partitions", partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+        part = message(
+            f"{path}.partitions",
+            partition=partition,
+            fetch_offset=offset,
+            partition_max_bytes=1 << 20,
+        )
         asked = message(path, topic=self.topic, partitions=[part])
-        answer = await self.client.ask(ApiKey.FETCH, version=12, max_wait_ms=0, isolation_level=int(committed), topics=[asked])
+        answer = await self.client.ask(
+            ApiKey.FETCH, version=12, max_wait_ms=0, isolation_level=int(committed), topics=[asked]
+        )
         (found,) = answer.responses[0].partitions
-        batches = [(one.base_offset, one.count, one.producer_epoch, one.is_control) for one in read_batches(found.records or b"")]
+        batches = [
+            (one.base_offset, one.count, one.producer_epoch, one.is_control)
+            for one in read_batches(found.records or b"")
+        ]
         aborted = [one.first_offset for one in found.aborted_transactions or ()]
         return Seen(batches, aborted, found.last_stable_offset, found.high_watermark)
 
@@ -161,13 +218,19 @@ class Hand:
         path = "ListOffsets.request.topics"
         part = message(f"{path}.partitions", partition_index=0, timestamp=timestamp)
         topics = [message(path, name=self.topic, partitions=[part])]
-        answer = await self.client.ask(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=int(committed), topics=topics)
+        answer = await self.client.ask(
+            ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=int(committed), topics=topics
+        )
         (found,) = answer.topics[0].partitions
         return told(found.error_code), found.offset
 
     @property
     def _who(self) -> dict[str, Any]:
-        return {"transactional_id": self.transactional_id or "", "producer_id": self.producer_id, "producer_epoch": self.epoch}
+        return {
+            "transactional_id": self.transactional_id or "",
+            "producer_id": self.producer_id,
+            "producer_epoch": self.epoch,
+        }
 
     async def _ask(self, key: ApiKey, *, retries: bool = True, **fields: Any) -> Any:
         async with asyncio.timeout(30):

@@ -21,27 +21,45 @@ if TYPE_CHECKING:
 _SECONDS = 20
 
 
-async def aiokafka_transacts(cluster: FakeCluster, topic: str, transactions: Sequence[tuple[Sequence[bytes], bool]], name: str) -> None:
+async def aiokafka_transacts(
+    cluster: FakeCluster,
+    topic: str,
+    transactions: Sequence[tuple[Sequence[bytes], bool]],
+    name: str,
+) -> None:
     """Each transaction is its values, dealt to partitions 0 and 1, and whether it is committed; with an offset of group "copied"."""
     servers = cluster.bootstrap_servers
-    async with aiokafka.AIOKafkaProducer(bootstrap_servers=servers, transactional_id=name) as producer:
+    async with aiokafka.AIOKafkaProducer(
+        bootstrap_servers=servers, transactional_id=name
+    ) as producer:
         for number, (values, commit) in enumerate(transactions):
             await producer.begin_transaction()
             for place, value in enumerate(values):
                 await producer.send(topic, value, partition=place % 2)
-            await (
-                producer.flush()
-            )  # it looks for the group's coordinator on a connection of the records: lost meanwhile, that ends its sender
-            await producer.send_offsets_to_transaction({aiokafka.TopicPartition(topic, 2): number}, "copied")
+            await producer.flush()  # it looks for the group's coordinator on a connection of the records: lost meanwhile, that ends its sender
+            await producer.send_offsets_to_transaction(
+                {aiokafka.TopicPartition(topic, 2): number}, "copied"
+            )
             await (producer.commit_transaction() if commit else producer.abort_transaction())
 
 
-async def confluent_transacts(cluster: FakeCluster, topic: str, transactions: Sequence[tuple[Sequence[bytes], bool]], name: str) -> None:
+async def confluent_transacts(
+    cluster: FakeCluster,
+    topic: str,
+    transactions: Sequence[tuple[Sequence[bytes], bool]],
+    name: str,
+) -> None:
     """Write the transactions with confluent-kafka: values to partitions 0 and 1, each with an offset of group "copied"."""
 
     def transact() -> None:
         servers = cluster.bootstrap_servers
-        producer = confluent_kafka.Producer({"bootstrap.servers": servers, "transactional.id": name, "transaction.timeout.ms": 10_000})
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": servers,
+                "transactional.id": name,
+                "transaction.timeout.ms": 10_000,
+            }
+        )
         group = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "copied"})
         producer.init_transactions(_SECONDS)
         for number, (values, commit) in enumerate(transactions):
@@ -49,7 +67,9 @@ async def confluent_transacts(cluster: FakeCluster, topic: str, transactions: Se
             for place, value in enumerate(values):
                 producer.produce(topic, value, partition=place % 2)
             offset = confluent_kafka.TopicPartition(topic, 2, number)
-            producer.send_offsets_to_transaction([offset], group.consumer_group_metadata(), _SECONDS)
+            producer.send_offsets_to_transaction(
+                [offset], group.consumer_group_metadata(), _SECONDS
+            )
             producer.flush(_SECONDS)  # an abort drops what has not been sent
             (producer.commit_transaction if commit else producer.abort_transaction)(_SECONDS)
         group.close()
@@ -57,7 +77,12 @@ async def confluent_transacts(cluster: FakeCluster, topic: str, transactions: Se
     await asyncio.to_thread(transact)
 
 
-async def kafka_python_transacts(cluster: FakeCluster, topic: str, transactions: Sequence[tuple[Sequence[bytes], bool]], name: str) -> None:
+async def kafka_python_transacts(
+    cluster: FakeCluster,
+    topic: str,
+    transactions: Sequence[tuple[Sequence[bytes], bool]],
+    name: str,
+) -> None:
     """Write the transactions with kafka-python: values to partitions 0 and 1, each with an offset of group "copied"."""
 
     def transact() -> None:
@@ -70,7 +95,9 @@ async def kafka_python_transacts(cluster: FakeCluster, topic: str, transactions:
                 for place, value in enumerate(values):
                     producer.send(topic, value, partition=place % 2)
                 offset = kafka.structs.OffsetAndMetadata(number, "", -1)
-                producer.send_offsets_to_transaction({kafka.TopicPartition(topic, 2): offset}, "copied")
+                producer.send_offsets_to_transaction(
+                    {kafka.TopicPartition(topic, 2): offset}, "copied"
+                )
                 producer.flush(_SECONDS)
                 if commit:
                     producer.commit_transaction()
@@ -82,7 +109,11 @@ async def kafka_python_transacts(cluster: FakeCluster, topic: str, transactions:
     await asyncio.to_thread(transact)
 
 
-TRANSACTORS = {"aiokafka": aiokafka_transacts, "confluent": confluent_transacts, "kafka_python": kafka_python_transacts}
+TRANSACTORS = {
+    "aiokafka": aiokafka_transacts,
+    "confluent": confluent_transacts,
+    "kafka_python": kafka_python_transacts,
+}
 
 
 # --- idempotent, without transactions
@@ -90,7 +121,9 @@ TRANSACTORS = {"aiokafka": aiokafka_transacts, "confluent": confluent_transacts,
 
 async def aiokafka_writes(cluster: FakeCluster, topic: str, values: Sequence[bytes]) -> None:
     """Each value once, in order, to partition 0."""
-    async with aiokafka.AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, enable_idempotence=True) as producer:
+    async with aiokafka.AIOKafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, enable_idempotence=True
+    ) as producer:
         await asyncio.gather(*[await producer.send(topic, value, partition=0) for value in values])
 
 
@@ -119,7 +152,9 @@ async def kafka_python_writes(cluster: FakeCluster, topic: str, values: Sequence
 
     def write() -> None:
         servers = cluster.bootstrap_servers
-        producer = kafka.KafkaProducer(bootstrap_servers=servers, enable_idempotence=True, batch_size=100, retry_backoff_ms=10)
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=servers, enable_idempotence=True, batch_size=100, retry_backoff_ms=10
+        )
         try:
             futures = [producer.send(topic, value, partition=0) for value in values]
             for future in futures:
@@ -130,13 +165,19 @@ async def kafka_python_writes(cluster: FakeCluster, topic: str, values: Sequence
     await asyncio.to_thread(write)
 
 
-IDEMPOTENT = {"aiokafka": aiokafka_writes, "confluent": confluent_writes, "kafka_python": kafka_python_writes}
+IDEMPOTENT = {
+    "aiokafka": aiokafka_writes,
+    "confluent": confluent_writes,
+    "kafka_python": kafka_python_writes,
+}
 
 
 # --- reading
 
 
-async def aiokafka_reads_committed(cluster: FakeCluster, topic: str, partitions: int) -> list[list[bytes | None]]:
+async def aiokafka_reads_committed(
+    cluster: FakeCluster, topic: str, partitions: int
+) -> list[list[bytes | None]]:
     """Every value of each partition that a consumer with `read_committed` is given."""
     parts = [aiokafka.TopicPartition(topic, partition) for partition in range(partitions)]
     consumer = aiokafka.AIOKafkaConsumer(
@@ -159,7 +200,9 @@ async def aiokafka_reads_committed(cluster: FakeCluster, topic: str, partitions:
         await consumer.stop()
 
 
-async def confluent_reads_committed(cluster: FakeCluster, topic: str, partitions: int) -> list[list[bytes | None]]:
+async def confluent_reads_committed(
+    cluster: FakeCluster, topic: str, partitions: int
+) -> list[list[bytes | None]]:
     """Read every value of each partition with confluent-kafka's `read_committed` consumer."""
 
     def read() -> list[list[bytes | None]]:
@@ -172,7 +215,9 @@ async def confluent_reads_committed(cluster: FakeCluster, topic: str, partitions
                 "auto.offset.reset": "earliest",
             }
         )
-        consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        consumer.assign(
+            [confluent_kafka.TopicPartition(topic, partition, 0) for partition in range(partitions)]
+        )
         found: list[list[bytes | None]] = [[] for _ in range(partitions)]
         ended: set[int] = set()
         while len(ended) < partitions:

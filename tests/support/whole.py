@@ -87,7 +87,9 @@ async def running(
 
 
 @asynccontextmanager
-async def running_on(build: Any, *, partitions: int = 1, **options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
+async def running_on(
+    build: Any, *, partitions: int = 1, **options: Any
+) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any]]]:
     """Give a cluster with the topic orders and a started producer of one build."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions)

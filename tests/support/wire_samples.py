@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 EVERY_CODEC = [(name, version) for name, spec in SPECS.items() for version in spec.versions]
 VARINT_4E9 = b"\xff\xff\xff\xff\x0f"
 _BITS = {"i8": 7, "i16": 15, "i32": 31, "i64": 63}
-_KNOWN_ERRORS = st.sampled_from([-1, 0, 1, 2, 3, 6, 7, 10, 35, 87])  # kio refuses codes that it does not know
+_KNOWN_ERRORS = st.sampled_from(
+    [-1, 0, 1, 2, 3, 6, 7, 10, 35, 87]
+)  # kio refuses codes that it does not know
 
 
 def messages(name: str, version: int, *, tame: bool = False) -> st.SearchStrategy[Any]:
@@ -55,7 +57,11 @@ def full_message(path: str, fields: list[Field]) -> Any:
     singles = {"str": "text", "bytes": b"records", "uuid": bytes(range(16)), "bool": True}
     values = {}
     for field in fields:
-        single = full_message(field.path, field.fields) if field.kind == "struct" else singles.get(field.kind, 3)
+        single = (
+            full_message(field.path, field.fields)
+            if field.kind == "struct"
+            else singles.get(field.kind, 3)
+        )
         values[field.name] = [single, single] if field.is_array else single
     return message_type(path)(**values)
 
@@ -74,9 +80,13 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
             case 0:
                 changed[at : at + 1] = bytes([chance.randrange(256)])
             case 1:
-                changed[at : at + 4] = chance.choice([b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xfe", VARINT_4E9])
+                changed[at : at + 4] = chance.choice(
+                    [b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xfe", VARINT_4E9]
+                )
             case 2:
-                changed[at:at] = chance.choice([b"\xff", VARINT_4E9, b"\xff\xff\xff\xff\xff\x01", b"\0"])
+                changed[at:at] = chance.choice(
+                    [b"\xff", VARINT_4E9, b"\xff\xff\xff\xff\xff\x01", b"\0"]
+                )
             case 3:
                 del changed[at:]
             case _:
@@ -84,8 +94,14 @@ def mutated(data: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-def _structures(path: str, fields: list[Field], version: int, *, tame: bool) -> st.SearchStrategy[Any]:
-    present = {field.name: _values(field, version, tame=tame) for field in fields if version in field.versions}
+def _structures(
+    path: str, fields: list[Field], version: int, *, tame: bool
+) -> st.SearchStrategy[Any]:
+    present = {
+        field.name: _values(field, version, tame=tame)
+        for field in fields
+        if version in field.versions
+    }
     return st.builds(message_type(path), **present)
 
 

@@ -12,7 +12,12 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricExportResult, MetricsData
+from opentelemetry.sdk.metrics.export import (
+    InMemoryMetricReader,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+)
 from opentelemetry.sdk.resources import Resource
 
 from aioproducer import Producer
@@ -32,9 +37,19 @@ class Collector(MetricExporter):
         self.taken: list[dict[str, Any]] = []
         self.is_done = threading.Event()
 
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_options: Any) -> MetricExportResult:
-        sent = ExportMetricsServiceRequest.FromString(encode_metrics(metrics_data).SerializeToString())
-        self.taken.append({metric.name: metric for resource in sent.resource_metrics for metric in resource.scope_metrics[0].metrics})
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_options: Any
+    ) -> MetricExportResult:
+        sent = ExportMetricsServiceRequest.FromString(
+            encode_metrics(metrics_data).SerializeToString()
+        )
+        self.taken.append(
+            {
+                metric.name: metric
+                for resource in sent.resource_metrics
+                for metric in resource.scope_metrics[0].metrics
+            }
+        )
         if len(self.answers) == 1:
             self.is_done.set()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -71,7 +86,8 @@ async def test_numbers_and_histograms_arrive() -> None:
     assert began - 2_000_000 <= sent.start_time_unix_nano <= sent.time_unix_nano <= time.time_ns()
     assert taken["kafka.producer.record_send_total"].sum.is_monotonic
     assert (
-        taken["kafka.producer.record_send_total"].sum.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+        taken["kafka.producer.record_send_total"].sum.aggregation_temporality
+        == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     )
     [topic] = taken["kafka.producer.topic.byte_total"].sum.data_points
     assert labels(topic) == {"client_id": "mine", "topic": "orders"}
@@ -88,22 +104,33 @@ async def test_numbers_and_histograms_arrive() -> None:
     assert tuple(point.explicit_bounds) == distribution.bounds
     assert tuple(point.bucket_counts) == distribution.counts
     assert "kafka.producer.produce_throttle_time_avg" not in taken  # there was none
-    assert {labels(one)["node_id"] for one in taken["kafka.producer.node.request_total"].sum.data_points} >= {"node-1"}
+    assert {
+        labels(one)["node_id"] for one in taken["kafka.producer.node.request_total"].sum.data_points
+    } >= {"node-1"}
 
 
 async def test_it_belongs_to_a_resource_and_a_scope() -> None:
     """The environment's, or the one that is given."""
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
-        [given] = metrics_data([producer.metrics()], Resource({"service.name": "shop"})).resource_metrics
+        [given] = metrics_data(
+            [producer.metrics()], Resource({"service.name": "shop"})
+        ).resource_metrics
         assert given.resource.attributes["service.name"] == "shop"
         assert given.scope_metrics[0].scope.name == "aioproducer"
-        assert metrics_data([producer.metrics()]).resource_metrics[0].resource.attributes["telemetry.sdk.name"] == "opentelemetry"
+        assert (
+            metrics_data([producer.metrics()])
+            .resource_metrics[0]
+            .resource.attributes["telemetry.sdk.name"]
+            == "opentelemetry"
+        )
 
 
 async def test_it_is_pushed_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
     """Also after a failure, which is logged once until it works again."""
     failure, success = MetricExportResult.FAILURE, MetricExportResult.SUCCESS
-    collector = Collector(success, failure, OSError("no route"), success, OSError("no route"), success)
+    collector = Collector(
+        success, failure, OSError("no route"), success, OSError("no route"), success
+    )
 
     async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options) as producer:
         pushing = asyncio.create_task(push(collector, producer, every=0.001))
@@ -121,8 +148,16 @@ async def test_it_is_pushed_again_and_again(caplog: pytest.LogCaptureFixture) ->
 
 def shapes(data: MetricsData) -> dict[str, tuple[type, type]]:
     """Return the class of each kind of metric, and the class of its points."""
-    metrics = [metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics]
-    return {type(metric.data).__name__: (type(metric.data), type(metric.data.data_points[0])) for metric in metrics}
+    metrics = [
+        metric
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    ]
+    return {
+        type(metric.data).__name__: (type(metric.data), type(metric.data.data_points[0]))
+        for metric in metrics
+    }
 
 
 async def test_the_words_are_the_sdks() -> None:

@@ -26,7 +26,10 @@ pytestmark = pytest.mark.asyncio
 
 def scrape(registry: CollectorRegistry) -> dict[str, Metric]:
     """The families of one scrape, by name."""
-    return {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+    return {
+        family.name: family
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+    }
 
 
 def samples(family: Metric) -> dict[tuple[str, ...], float]:
@@ -44,14 +47,31 @@ async def test_a_scrape_shows_the_producers_numbers() -> None:
             registry.register(ProducerCollector(producer))
             told = producer.metrics()
             families = scrape(registry)
-    assert samples(families["kafka_producer_record_send"])["kafka_producer_record_send_total", "mine"] == 10
-    topics = [sample for sample in families["kafka_producer_topic_record_send"].samples if sample.labels["topic"] == "orders"]
-    assert [(sample.value, sample.labels["client_id"]) for sample in topics if sample.name.endswith("_total")] == [(10, "mine")]
-    assert samples(families["kafka_producer_brokers_up"]) == {("kafka_producer_brokers_up", "mine"): 1}
+    assert (
+        samples(families["kafka_producer_record_send"])["kafka_producer_record_send_total", "mine"]
+        == 10
+    )
+    topics = [
+        sample
+        for sample in families["kafka_producer_topic_record_send"].samples
+        if sample.labels["topic"] == "orders"
+    ]
+    assert [
+        (sample.value, sample.labels["client_id"])
+        for sample in topics
+        if sample.name.endswith("_total")
+    ] == [(10, "mine")]
+    assert samples(families["kafka_producer_brokers_up"]) == {
+        ("kafka_producer_brokers_up", "mine"): 1
+    }
     latency = families["kafka_producer_delivery_latency_seconds"]
     assert latency.type == "histogram"
     distribution = told.distribution("delivery-latency-seconds")
-    buckets = {sample.labels["le"]: sample.value for sample in latency.samples if sample.name.endswith("_bucket")}
+    buckets = {
+        sample.labels["le"]: sample.value
+        for sample in latency.samples
+        if sample.name.endswith("_bucket")
+    }
     assert buckets["+Inf"] == 10
     assert list(buckets.values()) == sorted(buckets.values())
     assert [float(bound) for bound in buckets][:-1] == list(distribution.bounds)
@@ -75,8 +95,13 @@ async def test_every_family_is_in_the_table_and_openmetrics_takes_it() -> None:
             known = {prometheus_name(row): set(labels_of(row)) for row in TABLE.values()}
             for family in families:
                 for sample in family.samples:
-                    assert family.name == "kafka_producer_up" or set(sample.labels) - {"le"} == known[family.name]
-            assert "kafka_producer_partition_incomplete_batches" in {family.name for family in families}
+                    assert (
+                        family.name == "kafka_producer_up"
+                        or set(sample.labels) - {"le"} == known[family.name]
+                    )
+            assert "kafka_producer_partition_incomplete_batches" in {
+                family.name for family in families
+            }
             names = [prometheus_name(row) for row in TABLE.values()]
             assert len(names) == len(set(names))
 
@@ -85,7 +110,10 @@ async def test_several_producers_share_a_collector() -> None:
     """Each under its client_id; a second collector is refused, for its families would be there twice."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, client_id="one") as one, Producer(**cluster.client_options, client_id="two") as two:
+        async with (
+            Producer(**cluster.client_options, client_id="one") as one,
+            Producer(**cluster.client_options, client_id="two") as two,
+        ):
             await one.send_and_wait("orders", b"x")
             registry = CollectorRegistry()
             collector = ProducerCollector(one)
@@ -95,7 +123,10 @@ async def test_several_producers_share_a_collector() -> None:
             collector.add(two)
             collector.add(two)
             sent = samples(scrape(registry)["kafka_producer_record_send"])
-            assert {key[1]: value for key, value in sent.items() if key[0].endswith("_total")} == {"one": 1, "two": 0}
+            assert {key[1]: value for key, value in sent.items() if key[0].endswith("_total")} == {
+                "one": 1,
+                "two": 0,
+            }
             collector.remove(one)
             sent = samples(scrape(registry)["kafka_producer_record_send"])
             assert {key[1] for key in sent} == {"two"}
@@ -130,18 +161,28 @@ async def test_a_producer_takes_the_place_of_one_that_has_stopped() -> None:
         registry = CollectorRegistry()
         registry.register(collector)
         for _ in range(3):
-            async with Producer(**cluster.client_options) as producer, Producer(**cluster.client_options) as other:
+            async with (
+                Producer(**cluster.client_options) as producer,
+                Producer(**cluster.client_options) as other,
+            ):
                 await producer.send_and_wait("orders", b"v")
                 collector.add(producer)
                 collector.add(other)
             assert len(series(registry)) == len(set(series(registry)))
             sent = samples(scrape(registry)["kafka_producer_record_send"])
-            assert sorted(value for key, value in sent.items() if key[0].endswith("_total")) == [0, 1]
+            assert sorted(value for key, value in sent.items() if key[0].endswith("_total")) == [
+                0,
+                1,
+            ]
 
 
 def series(registry: CollectorRegistry) -> list[tuple[Any, ...]]:
     """Every series that a scrape shows."""
-    return [(sample.name, *sorted(sample.labels.items())) for family in registry.collect() for sample in family.samples]
+    return [
+        (sample.name, *sorted(sample.labels.items()))
+        for family in registry.collect()
+        for sample in family.samples
+    ]
 
 
 async def test_a_thread_scrapes_while_the_loop_runs() -> None:
@@ -152,7 +193,9 @@ async def test_a_thread_scrapes_while_the_loop_runs() -> None:
             registry = CollectorRegistry()
             registry.register(ProducerCollector(producer))
             async with asyncio.TaskGroup() as group:
-                scraping = group.create_task(asyncio.to_thread(lambda: [scrape(registry) for _ in range(20)]))
+                scraping = group.create_task(
+                    asyncio.to_thread(lambda: [scrape(registry) for _ in range(20)])
+                )
                 for number in range(2000):
                     await producer.send("orders", b"%d" % number)
             families = scraping.result()[-1]
@@ -174,10 +217,15 @@ class Held:
 
 async def test_while_the_loop_is_held_the_last_numbers_are_shown() -> None:
     """The collector shows the last numbers and says that they are old."""
-    async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options, client_id="aioproducer") as producer:
+    async with (
+        FakeCluster(memory=True) as cluster,
+        Producer(**cluster.client_options, client_id="aioproducer") as producer,
+    ):
         registry = CollectorRegistry()
         registry.register(ProducerCollector(Held(producer.metrics())))
     assert samples(scrape(registry)["kafka_producer_up"]) == {("kafka_producer_up",): 1}
     families = scrape(registry)
     assert samples(families["kafka_producer_up"]) == {("kafka_producer_up",): 0}
-    assert samples(families["kafka_producer_brokers_known"]) == {("kafka_producer_brokers_known", "aioproducer"): 1}
+    assert samples(families["kafka_producer_brokers_known"]) == {
+        ("kafka_producer_brokers_known", "aioproducer"): 1
+    }

@@ -35,7 +35,9 @@ class Traced:
         self.interceptor = TracingInterceptor(self.provider, client_id="mine")
 
     def sends(self) -> list[ReadableSpan]:
-        return [span for span in self.exporter.get_finished_spans() if span.kind is SpanKind.PRODUCER]
+        return [
+            span for span in self.exporter.get_finished_spans() if span.kind is SpanKind.PRODUCER
+        ]
 
 
 def context_of(headers: Any) -> Any:
@@ -49,9 +51,13 @@ async def test_span_and_header_are_one_trace() -> None:
     traced = Traced()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
-        async with Producer(**cluster.client_options, interceptors=[traced.interceptor]) as producer:
+        async with Producer(
+            **cluster.client_options, interceptors=[traced.interceptor]
+        ) as producer:
             with traced.tracer.start_as_current_span("request") as parent:
-                metadata = await producer.send_and_wait("orders", b"canary", key=b"canary", headers=[("a", b"canary")])
+                metadata = await producer.send_and_wait(
+                    "orders", b"canary", key=b"canary", headers=[("a", b"canary")]
+                )
         [record] = cluster.records("orders", metadata.partition)
     [span] = traced.sends()
     seen = context_of(record.headers)
@@ -79,7 +85,9 @@ async def test_each_record_has_a_span_of_its_own() -> None:
     traced = Traced()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, interceptors=[traced.interceptor]) as producer:
+        async with Producer(
+            **cluster.client_options, interceptors=[traced.interceptor]
+        ) as producer:
             await (await producer.send_many("orders", [b"%d" % number for number in range(50)]))
             first = cluster.records("orders", 0)[0]
             await producer.send_and_wait("orders", b"again", headers=first.headers)
@@ -99,7 +107,9 @@ async def test_a_failure_ends_its_span_with_the_error() -> None:
     traced = Traced()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, interceptors=[traced.interceptor]) as producer:
+        async with Producer(
+            **cluster.client_options, interceptors=[traced.interceptor]
+        ) as producer:
             cluster.fail("Produce", "INVALID_RECORD")
             with pytest.raises(DeliveryError):
                 await producer.send_and_wait("orders", b"x")
@@ -113,7 +123,9 @@ async def test_a_failure_ends_its_span_with_the_error() -> None:
     errors = [(span.attributes or {})["error.type"] for span in traced.sends()]
     assert errors == ["INVALID_RECORD", "SerializationError", "CancelledError"]
     assert {span.status.status_code for span in traced.sends()} == {StatusCode.ERROR}
-    assert "canary" not in str([(span.attributes, span.status.description) for span in traced.sends()])
+    assert "canary" not in str(
+        [(span.attributes, span.status.description) for span in traced.sends()]
+    )
     assert traced.interceptor.pending == 0
 
 
@@ -122,7 +134,9 @@ async def test_what_is_not_sampled_is_passed_on_and_not_kept() -> None:
     traced = Traced(sampler=ALWAYS_OFF)
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, interceptors=[traced.interceptor]) as producer:
+        async with Producer(
+            **cluster.client_options, interceptors=[traced.interceptor]
+        ) as producer:
             await producer.send("orders", b"x")
             assert traced.interceptor.pending == 0
             await producer.flush()
@@ -154,29 +168,47 @@ async def test_headers_in_every_form_that_send_takes(headers: Any) -> None:
     traced = Traced()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, interceptors=[traced.interceptor]) as producer:
+        async with Producer(
+            **cluster.client_options, interceptors=[traced.interceptor]
+        ) as producer:
             await producer.send_and_wait("orders", b"x", headers=headers)
             (await producer.send_nowait("orders", b"x", headers=headers))
             await (await producer.send_many("orders", [Record(b"x", headers=headers)]))
-            assert "interceptor-errors-total" not in {metric.name for metric, value in producer.metrics().items() if value}
+            assert "interceptor-errors-total" not in {
+                metric.name for metric, value in producer.metrics().items() if value
+            }
         records = cluster.records("orders", 0)
     pairs = headers.items() if isinstance(headers, dict) else headers or ()
     kept = tuple(
-        (name, value.encode() if isinstance(value, str) else value and bytes(value)) for name, value in pairs if name != "traceparent"
+        (name, value.encode() if isinstance(value, str) else value and bytes(value))
+        for name, value in pairs
+        if name != "traceparent"
     )
     assert [record.headers[:-1] for record in records] == [kept] * 3
-    assert [context_of(record.headers[-1:]).span_id for record in records] == [span.context.span_id for span in traced.sends()]
+    assert [context_of(record.headers[-1:]).span_id for record in records] == [
+        span.context.span_id for span in traced.sends()
+    ]
     assert traced.interceptor.pending == 0
 
 
-@pytest.mark.parametrize("headers", [5, {"ab": 3}, [1], [("a",)], ["a"], iter([("a", b"b")]), [({}, b"b")], "ab"], ids=repr)
+@pytest.mark.parametrize(
+    "headers",
+    [5, {"ab": 3}, [1], [("a",)], ["a"], iter([("a", b"b")]), [({}, b"b")], "ab"],
+    ids=repr,
+)
 async def test_headers_that_send_refuses(headers: Any) -> None:
     """With the words of `send`; the mistake is not the interceptor's."""
     traced = Traced()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, interceptors=[traced.interceptor]) as producer:
+        async with Producer(
+            **cluster.client_options, interceptors=[traced.interceptor]
+        ) as producer:
             with pytest.raises(SerializationError, match="header"):
                 await producer.send("orders", b"x", headers=headers)
-            assert not [value for metric, value in producer.metrics().items() if metric.name == "interceptor-errors-total"]
+            assert not [
+                value
+                for metric, value in producer.metrics().items()
+                if metric.name == "interceptor-errors-total"
+            ]
     assert traced.interceptor.pending == 0

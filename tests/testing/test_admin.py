@@ -42,7 +42,11 @@ async def test_administrators_manage_topics(peer: str) -> None:
             assert await admin.create("odd", 1, {"retention.msec": "1"}) == "INVALID_CONFIG"
             assert await admin.topics() == {"orders"}
             config = await admin.config("orders")
-            assert (config["retention.ms"], config["max.message.bytes"], config["cleanup.policy"]) == ("5000", "1048588", "delete")
+            assert (
+                config["retention.ms"],
+                config["max.message.bytes"],
+                config["cleanup.policy"],
+            ) == ("5000", "1048588", "delete")
             assert await admin.grow("orders", 5) == ""
             assert await admin.grow("orders", 5) == "INVALID_PARTITIONS"
             assert len(cluster.topics.existing("orders").partitions) == 5
@@ -63,13 +67,22 @@ async def kafka(cluster: FakeCluster) -> AsyncIterator[WireClient]:
 
 
 def new_topic(name: str = "fresh", partitions: int = 1, replicas: int = 1, **fields: Any) -> Any:
-    return message("CreateTopics.request.topics", name=name, num_partitions=partitions, replication_factor=replicas, **fields)
+    return message(
+        "CreateTopics.request.topics",
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        **fields,
+    )
 
 
 def assigned(*replicas: tuple[int, ...]) -> list[Any]:
     """Partitions 0, 1, ... on these brokers."""
     path = "CreateTopics.request.topics.assignments"
-    return [message(path, partition_index=index, broker_ids=brokers) for index, brokers in enumerate(replicas)]
+    return [
+        message(path, partition_index=index, broker_ids=brokers)
+        for index, brokers in enumerate(replicas)
+    ]
 
 
 def config(name: str, value: str | None) -> Any:
@@ -77,14 +90,27 @@ def config(name: str, value: str | None) -> Any:
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-async def test_create_in_every_version(cluster: FakeCluster, kafka: WireClient, version: int) -> None:
+async def test_create_in_every_version(
+    cluster: FakeCluster, kafka: WireClient, version: int
+) -> None:
     """From version 5 on the answer describes the topic, from 7 on it has its id; a validated topic is not made."""
-    asked = new_topic(partitions=3, replicas=2, configs=[config("max.message.bytes", "99"), config("segment.ms", None)])
-    tried = await kafka.ask(ApiKey.CREATE_TOPICS, version=version, topics=[asked], validate_only=True)
+    asked = new_topic(
+        partitions=3,
+        replicas=2,
+        configs=[config("max.message.bytes", "99"), config("segment.ms", None)],
+    )
+    tried = await kafka.ask(
+        ApiKey.CREATE_TOPICS, version=version, topics=[asked], validate_only=True
+    )
     assert (tried.topics[0].error_code, cluster.topics.named("fresh")) == (0, None)
     (made,) = (await kafka.ask(ApiKey.CREATE_TOPICS, version=version, topics=[asked])).topics
     topic = cluster.topics.existing("fresh")
-    assert (made.error_code, made.name, len(topic.partitions), topic.config) == (0, "fresh", 3, {"max.message.bytes": "99"})
+    assert (made.error_code, made.name, len(topic.partitions), topic.config) == (
+        0,
+        "fresh",
+        3,
+        {"max.message.bytes": "99"},
+    )
     assert made.topic_id == (topic.topic_id if version >= 7 else bytes(16))
     if version >= 5:
         assert (made.num_partitions, made.replication_factor) == (3, 2)
@@ -99,7 +125,9 @@ async def test_defaults_and_assignments(cluster: FakeCluster, kafka: WireClient)
     answer = await kafka.ask(ApiKey.CREATE_TOPICS, topics=[new_topic("plain", -1, -1), by_hand])
     assert [named(topic.error_code) for topic in answer.topics] == ["", ""]
     assert len(cluster.topics.existing("plain").partitions) == 4
-    assert [(part.replicas, part.leader) for part in cluster.topics.existing("placed").partitions] == [((2,), 2), ((2, 1), 2)]
+    assert [
+        (part.replicas, part.leader) for part in cluster.topics.existing("placed").partitions
+    ] == [((2,), 2), ((2, 1), 2)]
 
 
 NOT_MADE = [
@@ -117,12 +145,17 @@ NOT_MADE = [
     ([new_topic("fresh", -1, -1, assignments=assigned((1, 1)))], "INVALID_REPLICA_ASSIGNMENT"),
     ([new_topic("fresh", -1, -1, assignments=assigned((9,)))], "INVALID_REPLICA_ASSIGNMENT"),
     ([new_topic("fresh", -1, -1, assignments=assigned(()))], "INVALID_REPLICA_ASSIGNMENT"),
-    ([new_topic("fresh", -1, -1, assignments=assigned((1,), (1,))[1:])], "INVALID_REPLICA_ASSIGNMENT"),
+    (
+        [new_topic("fresh", -1, -1, assignments=assigned((1,), (1,))[1:])],
+        "INVALID_REPLICA_ASSIGNMENT",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("topics", "refusal"), NOT_MADE)
-async def test_topics_that_are_not_made(cluster: FakeCluster, kafka: WireClient, topics: list[Any], refusal: str) -> None:
+async def test_topics_that_are_not_made(
+    cluster: FakeCluster, kafka: WireClient, topics: list[Any], refusal: str
+) -> None:
     """Each is told its reason in words too; another topic of the same request is made."""
     answer = await kafka.ask(ApiKey.CREATE_TOPICS, topics=[*topics, new_topic("other")])
     *refused, other = answer.topics
@@ -132,7 +165,9 @@ async def test_topics_that_are_not_made(cluster: FakeCluster, kafka: WireClient,
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-async def test_delete_in_every_version(cluster: FakeCluster, kafka: WireClient, version: int) -> None:
+async def test_delete_in_every_version(
+    cluster: FakeCluster, kafka: WireClient, version: int
+) -> None:
     """The broker deletes the topic that exists and answers UNKNOWN_TOPIC_OR_PARTITION for the one that does not."""
     names = ["orders", "nothing"]
     asked: dict[str, Any] = {"topic_names": names}
@@ -147,15 +182,26 @@ async def test_delete_in_every_version(cluster: FakeCluster, kafka: WireClient, 
 async def test_delete_by_id(cluster: FakeCluster, kafka: WireClient) -> None:
     """From version 6 on; the answer names the topic that had the id."""
     known = cluster.topics.existing("orders").topic_id
-    topics = [message("DeleteTopics.request.topics", name=None, topic_id=topic_id) for topic_id in (known, b"x" * 16)]
+    topics = [
+        message("DeleteTopics.request.topics", name=None, topic_id=topic_id)
+        for topic_id in (known, b"x" * 16)
+    ]
     gone, unknown = (await kafka.ask(ApiKey.DELETE_TOPICS, topics=topics)).responses
     assert (gone.name, gone.topic_id, gone.error_code) == ("orders", known, 0)
-    assert (unknown.name, unknown.topic_id, named(unknown.error_code)) == (None, b"x" * 16, "UNKNOWN_TOPIC_ID")
+    assert (unknown.name, unknown.topic_id, named(unknown.error_code)) == (
+        None,
+        b"x" * 16,
+        "UNKNOWN_TOPIC_ID",
+    )
 
 
 def growth(name: str, count: int, assignments: list[tuple[int, ...]] | None = None) -> Any:
     path = "CreatePartitions.request.topics"
-    placed = None if assignments is None else [message(f"{path}.assignments", broker_ids=brokers) for brokers in assignments]
+    placed = (
+        None
+        if assignments is None
+        else [message(f"{path}.assignments", broker_ids=brokers) for brokers in assignments]
+    )
     return message(path, name=name, count=count, assignments=placed)
 
 
@@ -165,9 +211,17 @@ async def test_grow_in_every_version(cluster: FakeCluster, kafka: WireClient, ve
     for validate_only, count in ((True, 2), (False, 4)):
         asked = {"topics": [growth("orders", 4, [(2,), (2, 1)])], "validate_only": validate_only}
         answer = await kafka.ask(ApiKey.CREATE_PARTITIONS, version=version, **asked)
-        assert (answer.results[0].error_code, len(cluster.topics.existing("orders").partitions)) == (0, count)
-    assert [part.replicas for part in cluster.topics.existing("orders").partitions[2:]] == [(2,), (2, 1)]
-    assert (await kafka.ask(ApiKey.CREATE_PARTITIONS, version=version, topics=[growth("orders", 5)])).results[0].error_code == 0
+        assert (
+            answer.results[0].error_code,
+            len(cluster.topics.existing("orders").partitions),
+        ) == (0, count)
+    assert [part.replicas for part in cluster.topics.existing("orders").partitions[2:]] == [
+        (2,),
+        (2, 1),
+    ]
+    assert (
+        await kafka.ask(ApiKey.CREATE_PARTITIONS, version=version, topics=[growth("orders", 5)])
+    ).results[0].error_code == 0
 
 
 NOT_GROWN = [
@@ -180,18 +234,30 @@ NOT_GROWN = [
 
 
 @pytest.mark.parametrize(("asked", "refusal"), NOT_GROWN)
-async def test_topics_that_do_not_grow(cluster: FakeCluster, kafka: WireClient, asked: Any, refusal: str) -> None:
+async def test_topics_that_do_not_grow(
+    cluster: FakeCluster, kafka: WireClient, asked: Any, refusal: str
+) -> None:
     """The broker refuses the request, and the topic keeps its partitions."""
     (result,) = (await kafka.ask(ApiKey.CREATE_PARTITIONS, topics=[asked])).results
-    assert (named(result.error_code), len(cluster.topics.existing("orders").partitions)) == (refusal, 2)
+    assert (named(result.error_code), len(cluster.topics.existing("orders").partitions)) == (
+        refusal,
+        2,
+    )
 
 
 def resource(kind: int, name: str, keys: list[str] | None = None) -> Any:
-    return message("DescribeConfigs.request.resources", resource_type=kind, resource_name=name, configuration_keys=keys)
+    return message(
+        "DescribeConfigs.request.resources",
+        resource_type=kind,
+        resource_name=name,
+        configuration_keys=keys,
+    )
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-async def test_configs_in_every_version(cluster: FakeCluster, kafka: WireClient, version: int) -> None:
+async def test_configs_in_every_version(
+    cluster: FakeCluster, kafka: WireClient, version: int
+) -> None:
     """The broker describes the configs of a topic and of itself: the ones that are asked for, or all."""
     cluster.create_topic("kept", config={"retention.ms": -1})
     asked = [
@@ -203,27 +269,46 @@ async def test_configs_in_every_version(cluster: FakeCluster, kafka: WireClient,
     ]
     answer = await kafka.ask(ApiKey.DESCRIBE_CONFIGS, version=version, resources=asked)
     some, every, broker, nothing, other = answer.results
-    assert [(one.name, one.value, one.config_source) for one in some.configs] == [("retention.ms", "-1", 1), ("segment.ms", "604800000", 5)]
+    assert [(one.name, one.value, one.config_source) for one in some.configs] == [
+        ("retention.ms", "-1", 1),
+        ("segment.ms", "604800000", 5),
+    ]
     assert [one.config_type for one in some.configs] == ([5, 5] if version >= 3 else [0, 0])
-    assert {one.name for one in every.configs} >= {"cleanup.policy", "max.message.bytes", "min.insync.replicas"}
+    assert {one.name for one in every.configs} >= {
+        "cleanup.policy",
+        "max.message.bytes",
+        "min.insync.replicas",
+    }
     assert {one.name: one.value for one in broker.configs}["broker.id"] == "1"
-    assert [named(one.error_code) for one in (nothing, other)] == ["UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST"]
+    assert [named(one.error_code) for one in (nothing, other)] == [
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "INVALID_REQUEST",
+    ]
 
 
 @pytest.mark.parametrize(
     ("key", "fields", "part"),
     [
         (ApiKey.CREATE_TOPICS, {"topics": [new_topic()]}, "topics"),
-        (ApiKey.DELETE_TOPICS, {"topics": [message("DeleteTopics.request.topics", name="fresh")]}, "responses"),
+        (
+            ApiKey.DELETE_TOPICS,
+            {"topics": [message("DeleteTopics.request.topics", name="fresh")]},
+            "responses",
+        ),
         (ApiKey.CREATE_PARTITIONS, {"topics": [growth("fresh", 9)]}, "results"),
         (ApiKey.DESCRIBE_CONFIGS, {"resources": [resource(2, "fresh")]}, "results"),
     ],
     ids=["create", "delete", "grow", "describe"],
 )
-async def test_scripted_errors(cluster: FakeCluster, kafka: WireClient, key: ApiKey, fields: dict[str, Any], part: str) -> None:
+async def test_scripted_errors(
+    cluster: FakeCluster, kafka: WireClient, key: ApiKey, fields: dict[str, Any], part: str
+) -> None:
     """The broker answers with the error that the test scripted for a topic."""
     api = {ApiKey.CREATE_TOPICS: "CreateTopics", ApiKey.DELETE_TOPICS: "DeleteTopics"}
-    api |= {ApiKey.CREATE_PARTITIONS: "CreatePartitions", ApiKey.DESCRIBE_CONFIGS: "DescribeConfigs"}
+    api |= {
+        ApiKey.CREATE_PARTITIONS: "CreatePartitions",
+        ApiKey.DESCRIBE_CONFIGS: "DescribeConfigs",
+    }
     cluster.fail(api[key], "POLICY_VIOLATION", topic="fresh")
     answer = await kafka.ask(key, **fields)
     assert named(getattr(answer, part)[0].error_code) == "POLICY_VIOLATION"
@@ -245,7 +330,13 @@ async def test_where_an_epoch_ended(cluster: FakeCluster, kafka: WireClient) -> 
     path = "OffsetForLeaderEpoch.request.topics"
     found = []
     for epoch in (0, 1, 2, 3, 4, -1):
-        asked = message(path, topic="orders", partitions=[message(f"{path}.partitions", partition=0, leader_epoch=epoch)])
-        (partition,) = (await kafka.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, topics=[asked])).topics[0].partitions
+        asked = message(
+            path,
+            topic="orders",
+            partitions=[message(f"{path}.partitions", partition=0, leader_epoch=epoch)],
+        )
+        (partition,) = (
+            (await kafka.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, topics=[asked])).topics[0].partitions
+        )
         found.append((named(partition.error_code), partition.leader_epoch, partition.end_offset))
     assert found == [("", 0, 2), ("", 0, 2), ("", 2, 3), ("", 3, 3), ("", -1, -1), ("", -1, -1)]

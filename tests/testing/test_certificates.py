@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from aioproducer.testing.certificates import Certificate
 
 
-def server_context(folder: Path, certificate: Certificate, client_ca: CertificateAuthority | None = None) -> ssl.SSLContext:
+def server_context(
+    folder: Path, certificate: Certificate, client_ca: CertificateAuthority | None = None
+) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.write(folder, "server").pem)
     if client_ca is not None:
@@ -39,10 +41,15 @@ def client_context(ca: CertificateAuthority, flags: int = 0) -> ssl.SSLContext:
     return context
 
 
-def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "localhost") -> ssl.SSLObject:
+def shake_hands(
+    client: ssl.SSLContext, server: ssl.SSLContext, name: str = "localhost"
+) -> ssl.SSLObject:
     """Let both sides talk through memory until both are done; return the server's side."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = [client.wrap_bio(down, up, server_hostname=name), server.wrap_bio(up, down, server_side=True)]
+    sides = [
+        client.wrap_bio(down, up, server_hostname=name),
+        server.wrap_bio(up, down, server_side=True),
+    ]
     waiting = list(sides)
     for _ in range(10):
         for side in tuple(waiting):
@@ -60,7 +67,9 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "loc
 def test_a_server_is_trusted_by_name_and_address(tmp_path: Path, key_type: str, name: str) -> None:
     """Its client need not be known, and Python's strict check has no objection."""
     ca = CertificateAuthority(key_type=key_type)
-    side = shake_hands(client_context(ca, ssl.VERIFY_X509_STRICT), server_context(tmp_path, ca.server()), name)
+    side = shake_hands(
+        client_context(ca, ssl.VERIFY_X509_STRICT), server_context(tmp_path, ca.server()), name
+    )
     assert side.version() == "TLSv1.3"
 
 
@@ -70,7 +79,11 @@ def test_a_client_is_known_by_its_subject(tmp_path: Path) -> None:
     client.load_cert_chain(ca.client("alice").write(tmp_path, "alice").pem)
     seen = shake_hands(client, server_context(tmp_path, ca.server(), client_ca=ca)).getpeercert()
     assert seen is not None
-    assert seen["subject"] == ((("organizationName", "test"),), (("organizationalUnitName", "clients"),), (("commonName", "alice"),))
+    assert seen["subject"] == (
+        (("organizationName", "test"),),
+        (("organizationalUnitName", "clients"),),
+        (("commonName", "alice"),),
+    )
 
 
 CA, OTHER = CertificateAuthority(), CertificateAuthority("another CA")
@@ -84,19 +97,34 @@ CA, OTHER = CertificateAuthority(), CertificateAuthority("another CA")
         (CA.server("kafka.elsewhere.test"), CA, "Hostname mismatch"),
         (OTHER.server(), CA, "unable to get local issuer certificate"),
         (self_signed(), CA, "self-signed certificate"),
-        (without_key_identifiers(CA), CA, "Missing Authority Key Identifier|Missing Subject Key Identifier"),
+        (
+            without_key_identifiers(CA),
+            CA,
+            "Missing Authority Key Identifier|Missing Subject Key Identifier",
+        ),
     ],
-    ids=["expired", "not yet valid", "wrong name", "another CA", "self-signed", "no key identifiers"],
+    ids=[
+        "expired",
+        "not yet valid",
+        "wrong name",
+        "another CA",
+        "self-signed",
+        "no key identifiers",
+    ],
 )
 def test_a_wrong_certificate_is_refused_for_its_reason(
     tmp_path: Path, certificate: Certificate, trusted: CertificateAuthority, reason: str
 ) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match=reason):
-        shake_hands(client_context(trusted, ssl.VERIFY_X509_STRICT), server_context(tmp_path, certificate))
+        shake_hands(
+            client_context(trusted, ssl.VERIFY_X509_STRICT), server_context(tmp_path, certificate)
+        )
 
 
 def test_dates_are_relative_to_now() -> None:
-    ends = [CA.server(validity=validity).not_after for validity in (EXPIRED, ENDS_SOON, NOT_YET_VALID)]
+    ends = [
+        CA.server(validity=validity).not_after for validity in (EXPIRED, ENDS_SOON, NOT_YET_VALID)
+    ]
     assert (ends[1] - ends[0]).days == 11
     assert ends[0] < ends[2] < ends[1]
 
@@ -121,5 +149,7 @@ def test_another_type_of_key_is_refused() -> None:
 def test_a_missing_library_is_named_with_the_extra() -> None:
     """In a process of its own, where trustme cannot be imported."""
     program = "import sys; sys.modules['trustme'] = None; import aioproducer.testing.certificates"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert "pip install 'aioproducer[crypto]'" in ended.stderr

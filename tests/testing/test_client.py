@@ -39,7 +39,10 @@ async def test_asks_over_any_dialer(*, memory: bool) -> None:
 
 async def test_version_is_the_highest_common_or_the_one_that_is_asked_for() -> None:
     """An older broker is asked in its own version; a test may choose a lower one."""
-    async with FakeCluster(memory=True, versions={"Metadata": (0, 7)}) as cluster, connect(cluster) as client:
+    async with (
+        FakeCluster(memory=True, versions={"Metadata": (0, 7)}) as cluster,
+        connect(cluster) as client,
+    ):
         await client.metadata()
         await client.ask(ApiKey.METADATA, version=1, topics=None)
         assert [request.version for request in cluster.requests("Metadata")] == [7, 1]
@@ -128,7 +131,10 @@ async def test_cancelled_question_harms_no_other() -> None:
     async with FakeCluster(memory=True) as cluster, connect(cluster) as client:
         await client.metadata()
         hang = cluster.hang("Metadata")
-        first, second = asyncio.create_task(client.metadata()), asyncio.create_task(client.metadata())
+        first, second = (
+            asyncio.create_task(client.metadata()),
+            asyncio.create_task(client.metadata()),
+        )
         await cluster.seen("Metadata", 2)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -161,7 +167,10 @@ async def test_nobody_listens(unused_tcp_port_factory: Callable[[], int]) -> Non
 
 async def test_second_address_is_tried(unused_tcp_port: int) -> None:
     """The first that accepts is asked."""
-    async with FakeCluster() as cluster, WireClient(f"127.0.0.1:{unused_tcp_port},{cluster.bootstrap_servers}") as client:
+    async with (
+        FakeCluster() as cluster,
+        WireClient(f"127.0.0.1:{unused_tcp_port},{cluster.bootstrap_servers}") as client,
+    ):
         assert (await client.metadata()).brokers
 
 

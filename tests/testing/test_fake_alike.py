@@ -83,11 +83,28 @@ async def joining(world: World) -> AsyncIterator[object]:
     for version in range(10):
         consumer = world.consumer(f"v{version}", version=version)
         joined = await consumer.join()
-        yield joined.error_code, joined.generation_id, joined.leader == consumer.member_id, joined.protocol_type, joined.protocol_name
-        yield [(member.member_id == consumer.member_id, member.metadata) for member in joined.members], joined.skip_assignment
+        yield (
+            joined.error_code,
+            joined.generation_id,
+            joined.leader == consumer.member_id,
+            joined.protocol_type,
+            joined.protocol_name,
+        )
+        yield (
+            [
+                (member.member_id == consumer.member_id, member.metadata)
+                for member in joined.members
+            ],
+            joined.skip_assignment,
+        )
         synced = await consumer.sync({consumer.member_id: b"all"})
         yield synced.error_code, synced.assignment, synced.protocol_type, synced.protocol_name
-        yield await consumer.heartbeat(), await consumer.leave(), await consumer.heartbeat(), await consumer.leave()
+        yield (
+            await consumer.heartbeat(),
+            await consumer.leave(),
+            await consumer.heartbeat(),
+            await consumer.leave(),
+        )
 
 
 async def refused_members(world: World) -> AsyncIterator[object]:
@@ -103,16 +120,32 @@ async def refused_members(world: World) -> AsyncIterator[object]:
     ):
         yield named((await world.consumer().join(**fields)).error_code)
     await first.enter()
-    for fields in ({"protocol_type": "connect"}, {"protocols": [message("JoinGroup.request.protocols", name="other")]}):
+    for fields in (
+        {"protocol_type": "connect"},
+        {"protocols": [message("JoinGroup.request.protocols", name="other")]},
+    ):
         yield named((await world.consumer().join(**fields)).error_code)
-    for fields in ({"member_id": "stranger"}, {"group_instance_id": "stranger"}, {"generation_id": 0}, {"generation_id": 2}):
-        renamed = {"generation_id_or_member_epoch" if name == "generation_id" else name: value for name, value in fields.items()}
+    for fields in (
+        {"member_id": "stranger"},
+        {"group_instance_id": "stranger"},
+        {"generation_id": 0},
+        {"generation_id": 2},
+    ):
+        renamed = {
+            "generation_id_or_member_epoch" if name == "generation_id" else name: value
+            for name, value in fields.items()
+        }
         yield (
             await first.heartbeat(**fields),
             named((await first.sync(**fields)).error_code),
             await first.commit(1, topic=world.name, **renamed),
         )
-    for fields in ({"protocol_name": "other"}, {"protocol_name": None}, {"protocol_type": "connect"}, {"protocol_type": None}):
+    for fields in (
+        {"protocol_name": "other"},
+        {"protocol_name": None},
+        {"protocol_type": "connect"},
+        {"protocol_type": None},
+    ):
         yield named((await first.sync(**fields)).error_code)
     yield await first.leave(members=[message("LeaveGroup.request.members", member_id="stranger")])
     yield await first.heartbeat()
@@ -129,11 +162,22 @@ async def rebalancing(world: World) -> AsyncIterator[object]:
     await first.enter()
     await entering
     again = await second.join()
-    yield first.generation, second.generation, again.generation_id, again.leader == first.member_id, len(again.members)
+    yield (
+        first.generation,
+        second.generation,
+        again.generation_id,
+        again.leader == first.member_id,
+        len(again.members),
+    )
     yield await world.consumer().commit(9, topic=world.name)
     yield await first.leave(), await second.heartbeat(), named((await second.sync()).error_code)
     joined = await second.join()
-    yield joined.generation_id, joined.leader == second.member_id, await second.commit(1, topic=world.name), await second.heartbeat()
+    yield (
+        joined.generation_id,
+        joined.leader == second.member_id,
+        await second.commit(1, topic=world.name),
+        await second.heartbeat(),
+    )
 
 
 async def fencing(world: World) -> AsyncIterator[object]:
@@ -164,7 +208,10 @@ async def offsets(world: World) -> AsyncIterator[object]:
     for version in range(1, 10):
         asked = {world.name: [0, 1], "nothing": [0]}
         yield sorted(
-            (name == world.name, *rest) for (name, *_), *rest in offsets_of(await fetched(consumer, version, topics=asked)).items()
+            (name == world.name, *rest)
+            for (name, *_), *rest in offsets_of(
+                await fetched(consumer, version, topics=asked)
+            ).items()
         )
         if version >= 2:
             yield sorted(offsets_of(await fetched(consumer, version)).values())
@@ -182,32 +229,71 @@ async def administration(world: World) -> AsyncIterator[object]:
         answer = await world.client.ask(ApiKey.CREATE_TOPICS, topics=asked, validate_only=True)
         yield [named(topic.error_code) for topic in answer.topics]
     for topic, _ in NOT_GROWN:
-        answer = await world.client.ask(ApiKey.CREATE_PARTITIONS, timeout_ms=9000, topics=[_renamed(topic, renamed)], validate_only=True)
+        answer = await world.client.ask(
+            ApiKey.CREATE_PARTITIONS,
+            timeout_ms=9000,
+            topics=[_renamed(topic, renamed)],
+            validate_only=True,
+        )
         yield [named(result.error_code) for result in answer.results]
     keys: list[str] | None
     for keys in (None, [], ["retention.ms", "max.message.bytes", "no.such.option"]):
-        (told,) = (await world.client.ask(ApiKey.DESCRIBE_CONFIGS, resources=[resource(2, world.name, keys)])).results
-        options = {one.name: (one.value, one.config_type, one.config_source, one.read_only, one.is_sensitive) for one in told.configs}
-        for name in ("segment.index.bytes", "min.insync.replicas"):  # the real cluster has these set
+        (told,) = (
+            await world.client.ask(
+                ApiKey.DESCRIBE_CONFIGS, resources=[resource(2, world.name, keys)]
+            )
+        ).results
+        options = {
+            one.name: (
+                one.value,
+                one.config_type,
+                one.config_source,
+                one.read_only,
+                one.is_sensitive,
+            )
+            for one in told.configs
+        }
+        for name in (
+            "segment.index.bytes",
+            "min.insync.replicas",
+        ):  # the real cluster has these set
             options.pop(name, None)
         yield told.error_code, options
     for kind, name in ((2, "nothing"), (4, "77"), (9, "x")):
-        (told,) = (await world.client.ask(ApiKey.DESCRIBE_CONFIGS, resources=[resource(kind, name)])).results
+        (told,) = (
+            await world.client.ask(ApiKey.DESCRIBE_CONFIGS, resources=[resource(kind, name)])
+        ).results
         yield named(told.error_code)
     for count, name in ((3, world.name), (2, "nothing")):
-        (grown,) = (await world.client.ask(ApiKey.CREATE_PARTITIONS, timeout_ms=9000, topics=[growth(name, count)])).results
+        (grown,) = (
+            await world.client.ask(
+                ApiKey.CREATE_PARTITIONS, timeout_ms=9000, topics=[growth(name, count)]
+            )
+        ).results
         yield named(grown.error_code)
     for validate_only in (True, False):
         asked = [new_topic(f"{world.name}-made", -1, -1)]
-        (made,) = (await world.client.ask(ApiKey.CREATE_TOPICS, topics=asked, validate_only=validate_only)).topics
-        yield made.error_code, made.num_partitions, made.replication_factor, len(made.configs), made.topic_id != bytes(16)
+        (made,) = (
+            await world.client.ask(ApiKey.CREATE_TOPICS, topics=asked, validate_only=validate_only)
+        ).topics
+        yield (
+            made.error_code,
+            made.num_partitions,
+            made.replication_factor,
+            len(made.configs),
+            made.topic_id != bytes(16),
+        )
     names = [f"{world.name}-made", "nothing"]
-    gone = await world.client.ask(ApiKey.DELETE_TOPICS, timeout_ms=9000, version=5, topic_names=names)
+    gone = await world.client.ask(
+        ApiKey.DELETE_TOPICS, timeout_ms=9000, version=5, topic_names=names
+    )
     yield sorted((topic.name != "nothing", named(topic.error_code)) for topic in gone.responses)
     ids = [message("DeleteTopics.request.topics", name=None, topic_id=b"x" * 16)]
     yield [
         (topic.name, named(topic.error_code))
-        for topic in (await world.client.ask(ApiKey.DELETE_TOPICS, timeout_ms=9000, topics=ids)).responses
+        for topic in (
+            await world.client.ask(ApiKey.DELETE_TOPICS, timeout_ms=9000, topics=ids)
+        ).responses
     ]
 
 
@@ -217,7 +303,15 @@ def _renamed(topic: Any, names: dict[str, str]) -> Any:
     return type(topic)(**{**fields, "name": names.get(topic.name, topic.name)})
 
 
-STORIES = (joining, refused_members, rebalancing, fencing, offsets, administration, *TRANSACTION_STORIES)
+STORIES = (
+    joining,
+    refused_members,
+    rebalancing,
+    fencing,
+    offsets,
+    administration,
+    *TRANSACTION_STORIES,
+)
 
 
 async def told(servers: str, story: Callable[[World], AsyncIterator[object]]) -> list[object]:
@@ -230,20 +324,31 @@ async def told(servers: str, story: Callable[[World], AsyncIterator[object]]) ->
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-async def test_both_tell_the_same_story(kafka_server: ServerThread, story: Callable[[World], AsyncIterator[object]]) -> None:
+async def test_both_tell_the_same_story(
+    kafka_server: ServerThread, story: Callable[[World], AsyncIterator[object]]
+) -> None:
     """Chapter by chapter."""
     async with FakeCluster() as cluster:
-        assert await told(cluster.bootstrap_servers, story) == await told(kafka_server.bootstrap_servers, story)
+        assert await told(cluster.bootstrap_servers, story) == await told(
+            kafka_server.bootstrap_servers, story
+        )
 
 
 async def test_both_change_the_version_of_transactions_in_mid_life() -> None:
     """Both brokers follow the level of `transaction.version`, at 1 and then at 2."""
-    async with KafkaServer(features={"transaction.version": 1}) as kafka, FakeCluster(transaction_version=1) as cluster:
+    async with (
+        KafkaServer(features={"transaction.version": 1}) as kafka,
+        FakeCluster(transaction_version=1) as cluster,
+    ):
         for story in (zombies, timed_out):
-            assert await told(cluster.bootstrap_servers, story) == await told(kafka.bootstrap_servers, story)
+            assert await told(cluster.bootstrap_servers, story) == await told(
+                kafka.bootstrap_servers, story
+            )
         cluster.transaction_version = 2
         await set_feature(kafka, "transaction.version", 2)
-        assert await told(cluster.bootstrap_servers, zombies) == await told(kafka.bootstrap_servers, zombies)
+        assert await told(cluster.bootstrap_servers, zombies) == await told(
+            kafka.bootstrap_servers, zombies
+        )
 
 
 async def test_both_refuse_the_same(kafka_server: ServerThread) -> None:
@@ -252,7 +357,11 @@ async def test_both_refuse_the_same(kafka_server: ServerThread) -> None:
     world = World(kafka_server.bootstrap_servers)
     try:
         await world.ready()
-        (await world.client.ask(ApiKey.DELETE_TOPICS, timeout_ms=9000, version=5, topic_names=["orders"]))
+        (
+            await world.client.ask(
+                ApiKey.DELETE_TOPICS, timeout_ms=9000, version=5, topic_names=["orders"]
+            )
+        )
         await world.client.create_topic("orders", 2, {"max.message.bytes": 1000})
         await world.client.metadata()
         for case, (ask, refusal) in REFUSED.items():
@@ -260,5 +369,7 @@ async def test_both_refuse_the_same(kafka_server: ServerThread) -> None:
                 answered = broker_error((await ask(world.client)).error_code)
                 assert (case, answered.code) == (case, broker_error(refusal).code)
     finally:
-        await world.client.ask(ApiKey.DELETE_TOPICS, timeout_ms=9000, version=5, topic_names=["orders"])
+        await world.client.ask(
+            ApiKey.DELETE_TOPICS, timeout_ms=9000, version=5, topic_names=["orders"]
+        )
         world.close()

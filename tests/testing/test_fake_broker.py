@@ -55,7 +55,12 @@ async def connect(cluster: FakeCluster, broker: int = 1) -> Raw:
 
 
 def encoded(key: ApiKey, version: int, correlation_id: int = 0, **fields: object) -> bytes:
-    name = {ApiKey.METADATA: "Metadata", ApiKey.PRODUCE: "Produce", ApiKey.API_VERSIONS: "ApiVersions", ApiKey.FETCH: "Fetch"}[key]
+    name = {
+        ApiKey.METADATA: "Metadata",
+        ApiKey.PRODUCE: "Produce",
+        ApiKey.API_VERSIONS: "ApiVersions",
+        ApiKey.FETCH: "Fetch",
+    }[key]
     body = codec(f"{name}.request", version).encode(message(f"{name}.request", **fields))
     return b"".join(encode_request(key, version, correlation_id, "raw", body))
 
@@ -70,8 +75,12 @@ async def test_requests_may_come_in_any_pieces(cluster: FakeCluster) -> None:
     for byte in encoded(ApiKey.METADATA, 12, 7, topics=[]):
         raw.transport.write(bytes([byte]))
     assert decode_response(ApiKey.METADATA, 12, await raw.answer())[0] == 7
-    raw.transport.write(b"".join(encoded(ApiKey.METADATA, 12, number, topics=[]) for number in range(50)))
-    assert [decode_response(ApiKey.METADATA, 12, await raw.answer())[0] for _ in range(50)] == list(range(50))
+    raw.transport.write(
+        b"".join(encoded(ApiKey.METADATA, 12, number, topics=[]) for number in range(50))
+    )
+    assert [decode_response(ApiKey.METADATA, 12, await raw.answer())[0] for _ in range(50)] == list(
+        range(50)
+    )
     raw.transport.abort()
 
 
@@ -85,7 +94,9 @@ async def test_an_unsupported_api_versions_is_answered_in_version_0() -> None:
         assert struct.unpack_from(">i", frame) == (5,)
         answer = codec("ApiVersions.response", 0).decode(frame, 4)
         assert answer.error_code == 35
-        assert [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys] == [(18, 0, 2)]
+        assert [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys] == [
+            (18, 0, 2)
+        ]
         raw.transport.write(encoded(ApiKey.API_VERSIONS, 2))
         ranges = codec("ApiVersions.response", 2).decode(await raw.answer(), 4).api_keys
         told = {api.api_key: (api.min_version, api.max_version) for api in ranges}
@@ -105,11 +116,17 @@ async def test_an_unsupported_api_versions_is_answered_in_version_0() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("name", "code"), [("aio-producer.x", 0), ("", 42), ("-x", 42), ("a b", 42)])
-async def test_api_versions_wants_a_software_name(cluster: FakeCluster, name: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "code"), [("aio-producer.x", 0), ("", 42), ("-x", 42), ("a b", 42)]
+)
+async def test_api_versions_wants_a_software_name(
+    cluster: FakeCluster, name: str, code: int
+) -> None:
     """From version 3 on, of Kafka's characters."""
     raw = await connect(cluster)
-    raw.transport.write(encoded(ApiKey.API_VERSIONS, 4, client_software_name=name, client_software_version="1.0"))
+    raw.transport.write(
+        encoded(ApiKey.API_VERSIONS, 4, client_software_name=name, client_software_version="1.0")
+    )
     frame = await raw.answer()
     assert codec("ApiVersions.response", 4).decode(frame, 4).error_code == code
     raw.transport.abort()
@@ -129,7 +146,10 @@ HOSTILE = {
     "negative version": (struct.pack(">ihhih", 10, 3, -1, 0, -1), "request 3 in version -1"),
     "hostile client id": (struct.pack(">ihhih", 10, 3, 1, 0, 30_000), "client id"),
     "hostile count": (struct.pack(">ihhihi", 14, 3, 1, 0, -1, 2_000_000_000), "Metadata.request"),
-    "trailing bytes": (struct.pack(">i", len(METADATA) + 1 - 4) + METADATA[4:] + b"x", "Metadata.request"),
+    "trailing bytes": (
+        struct.pack(">i", len(METADATA) + 1 - 4) + METADATA[4:] + b"x",
+        "Metadata.request",
+    ),
     "cut off": (struct.pack(">i", len(METADATA) - 5) + METADATA[4:-1], "Metadata.request"),
 }
 
@@ -152,29 +172,47 @@ async def test_what_no_broker_takes_closes_the_connection(cluster: FakeCluster, 
     other.transport.abort()
 
 
-_NOT_A_FRAME = {"negative size", "http", "tls", "too large"}  # the whole read is thrown away with it
+_NOT_A_FRAME = {
+    "negative size",
+    "http",
+    "tls",
+    "too large",
+}  # the whole read is thrown away with it
 
 
 def _frames(key: ApiKey) -> st.SearchStrategy[bytes]:
     """A right header with a body of any bytes, or a right Produce with any records."""
-    headers = st.integers(0, 17).map(lambda version: struct.pack(">hhih", key, version, 1, -1) + b"\x00" * (version > 8))
-    garbled = st.tuples(headers, st.binary(max_size=80)).map(lambda parts: struct.pack(">i", sum(map(len, parts))) + b"".join(parts))
+    headers = st.integers(0, 17).map(
+        lambda version: struct.pack(">hhih", key, version, 1, -1) + b"\x00" * (version > 8)
+    )
+    garbled = st.tuples(headers, st.binary(max_size=80)).map(
+        lambda parts: struct.pack(">i", sum(map(len, parts))) + b"".join(parts)
+    )
     sound = batch(b"value")
     records = st.tuples(st.integers(0, len(sound) - 1), st.integers(0, 255)).map(
         lambda at: sound[: at[0]] + bytes([at[1]]) + sound[at[0] + 1 :]
     )
-    produced = records.map(lambda sent: encoded(ApiKey.PRODUCE, 9, acks=-1, topics=[topic("orders", {0: sent})]))
+    produced = records.map(
+        lambda sent: encoded(ApiKey.PRODUCE, 9, acks=-1, topics=[topic("orders", {0: sent})])
+    )
     return st.one_of(garbled, produced)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.one_of(st.binary(max_size=60), st.sampled_from(list(ApiKey)).flatmap(_frames)), max_size=5))
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=60), st.sampled_from(list(ApiKey)).flatmap(_frames)),
+        max_size=5,
+    )
+)
 def test_no_bytes_break_it(chunks: list[bytes]) -> None:
     """The broker answers any bytes or closes the connection, and lives on."""
 
     async def main() -> None:
         problems: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, context: problems.append(context)
+        )
         async with FakeCluster(memory=True) as cluster:
             cluster.create_topic("orders")
             raw = await connect(cluster)
@@ -231,7 +269,9 @@ async def test_a_waiting_request_lets_only_what_came_in_wait() -> None:
         cluster.create_topic("orders")
         cluster.hang("Produce")
         raw = await connect(cluster)
-        sent = encoded(ApiKey.PRODUCE, 9, acks=-1, topics=[topic("orders", {0: batch(b"v" * 100_000)})])
+        sent = encoded(
+            ApiKey.PRODUCE, 9, acks=-1, topics=[topic("orders", {0: batch(b"v" * 100_000)})]
+        )
         for _ in range(20):
             raw.transport.write(sent)
             await asyncio.sleep(0)

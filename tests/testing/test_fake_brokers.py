@@ -109,11 +109,18 @@ async def test_idle_connections_are_closed_in_order(cluster: FakeCluster) -> Non
     assert cluster.violations == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel is known to drop what a full queue of connections cannot take")
+@pytest.mark.skipif(
+    sys.platform != "linux",
+    reason="only Linux's kernel is known to drop what a full queue of connections cannot take",
+)
 @pytest.mark.asyncio
 async def test_a_vanished_broker_says_nothing_at_all(cluster: FakeCluster) -> None:
     """The broker answers neither on open nor on new connections. When it is back, it resets the old ones."""
-    async with client(cluster, timeout=0.2) as kafka, client(cluster, timeout=0.2) as other, client(cluster, timeout=30) as patient:
+    async with (
+        client(cluster, timeout=0.2) as kafka,
+        client(cluster, timeout=0.2) as other,
+        client(cluster, timeout=30) as patient,
+    ):
         await kafka.metadata()
         await patient.metadata()
         cluster.hang("Metadata")
@@ -174,9 +181,15 @@ async def test_requests_come_in_no_faster_than_the_way_is_wide() -> None:
     assert await coming_in(nothing) == pytest.approx(10, abs=0.1)
 
 
-@pytest.mark.parametrize(("bandwidth", "seconds"), [(20_000, 7.5), (None, 5.0), (1000, 55.0)], ids=["wider", "any", "narrower"])
+@pytest.mark.parametrize(
+    ("bandwidth", "seconds"),
+    [(20_000, 7.5), (None, 5.0), (1000, 55.0)],
+    ids=["wider", "any", "narrower"],
+)
 @jumping
-async def test_what_is_coming_in_goes_on_at_the_new_speed(bandwidth: float | None, seconds: float) -> None:
+async def test_what_is_coming_in_goes_on_at_the_new_speed(
+    bandwidth: float | None, seconds: float
+) -> None:
     """Half of the bytes arrive within 5 s. The other half takes as long as the new bandwidth asks."""
 
     async def change(cluster: FakeCluster) -> None:
@@ -188,7 +201,9 @@ async def test_what_is_coming_in_goes_on_at_the_new_speed(bandwidth: float | Non
 
 @pytest.mark.parametrize(("latency", "seconds"), [(0.0, 1.0), (0.25, 1.0), (1.5, 1.5), (4.0, 4.0)])
 @jumping
-async def test_answers_on_their_way_take_as_long_as_those_that_follow(latency: float, seconds: float) -> None:
+async def test_answers_on_their_way_take_as_long_as_those_that_follow(
+    latency: float, seconds: float
+) -> None:
     """1 s of 2 is over: what would have come by now is there at once."""
     loop = asyncio.get_running_loop()
     async with FakeCluster(memory=True) as cluster, client(cluster) as kafka:

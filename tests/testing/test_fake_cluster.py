@@ -29,7 +29,10 @@ async def test_what_is_produced_is_there(cluster: FakeCluster) -> None:
     assert cluster.end_offsets("orders") == {0: 2, 1: 1}
     assert cluster.log("orders", 1).end_offset == 1
     asked = cluster.requests("Produce")
-    assert [(request.broker, request.version, request.message.acks) for request in asked] == [(1, 9, -1), (2, 9, -1)]
+    assert [(request.broker, request.version, request.message.acks) for request in asked] == [
+        (1, 9, -1),
+        (2, 9, -1),
+    ]
     assert asked[0].connection != asked[1].connection
     assert [request.api for request in cluster.requests()][:2] == ["ApiVersions", "Metadata"]
     assert cluster.violations == []
@@ -37,7 +40,9 @@ async def test_what_is_produced_is_there(cluster: FakeCluster) -> None:
 
 async def test_client_options_carry_the_dialer_in_memory_alone(cluster: FakeCluster) -> None:
     """`client_options` holds the options with which a producer reaches this cluster."""
-    expected = {"bootstrap_servers": cluster.bootstrap_servers} | ({"dialer": cluster.network} if cluster.network else {})
+    expected = {"bootstrap_servers": cluster.bootstrap_servers} | (
+        {"dialer": cluster.network} if cluster.network else {}
+    )
     assert cluster.client_options == expected
 
 
@@ -92,7 +97,12 @@ async def test_a_stopped_broker_keeps_its_port(cluster: FakeCluster) -> None:
         answer = await kafka.metadata()
         assert [broker.node_id for broker in answer.brokers] == [1]
         lost = answer.topics[0].partitions[1]
-        assert (lost.error_code, lost.leader_id, lost.offline_replicas, lost.isr_nodes) == (5, -1, (2,), (1,))
+        assert (lost.error_code, lost.leader_id, lost.offline_replicas, lost.isr_nodes) == (
+            5,
+            -1,
+            (2,),
+            (1,),
+        )
         await cluster.brokers[2].start()
         await cluster.brokers[2].start()
         assert cluster.brokers[2].port == address
@@ -117,7 +127,9 @@ async def test_a_paused_broker_answers_when_it_goes_on(cluster: FakeCluster) -> 
     async with client(cluster) as kafka:
         await kafka.metadata()
         cluster.brokers[1].pause()
-        asking = [asyncio.ensure_future(produce(kafka, batch(b"%d" % number))) for number in range(5)]
+        asking = [
+            asyncio.ensure_future(produce(kafka, batch(b"%d" % number))) for number in range(5)
+        ]
         for _ in range(20):
             await asyncio.sleep(0)
         assert not any(one.done() for one in asking)
@@ -158,7 +170,9 @@ async def test_a_paused_broker_fills_its_clients_buffers() -> None:
     async with FakeCluster(memory=True) as cluster:
         writer = Writer()
         assert cluster.network is not None
-        stream = await cluster.network.dial(cluster.brokers[1].host, cluster.brokers[1].port, lambda: writer)
+        stream = await cluster.network.dial(
+            cluster.brokers[1].host, cluster.brokers[1].port, lambda: writer
+        )
         cluster.brokers[1].pause()
         writer.may_write.set()
         stream.write(bytes(4_000_000))
@@ -195,19 +209,25 @@ async def test_apis_without_topics_fail_as_a_whole(cluster: FakeCluster) -> None
     with pytest.raises(ConnectionLost, match=r"INVALID_REQUEST.*INVALID_REQUEST"):
         await kafka.metadata()
     assert (await kafka.ask(ApiKey.FIND_COORDINATOR, version=3)).error_code == 14
-    assert (await kafka.ask(ApiKey.FIND_COORDINATOR, coordinator_keys=["group"])).coordinators[0].error_code == 14
+    assert (await kafka.ask(ApiKey.FIND_COORDINATOR, coordinator_keys=["group"])).coordinators[
+        0
+    ].error_code == 14
     found = (await kafka.ask(ApiKey.FIND_COORDINATOR, coordinator_keys=["group"])).coordinators[0]
     assert (found.key, found.node_id, found.port) == ("group", 1, cluster.brokers[1].port)
     kafka.close()
 
 
 @pytest.mark.parametrize(("when", "meanwhile"), [("before", []), ("after", [b"0"])])
-async def test_a_hang_holds_until_its_release(cluster: FakeCluster, when: Any, meanwhile: list[bytes]) -> None:
+async def test_a_hang_holds_until_its_release(
+    cluster: FakeCluster, when: Any, meanwhile: list[bytes]
+) -> None:
     """The hanging request holds back the requests behind it on the same connection."""
     hang = cluster.hang("Produce", when=when)
     async with client(cluster) as kafka:
         await kafka.metadata()
-        asking = [asyncio.ensure_future(produce(kafka, batch(b"%d" % number))) for number in range(3)]
+        asking = [
+            asyncio.ensure_future(produce(kafka, batch(b"%d" % number))) for number in range(3)
+        ]
         await hang.reached()
         for _ in range(20):
             await asyncio.sleep(0)
@@ -259,7 +279,13 @@ async def test_mistakes_in_a_fault_are_told(arguments: Any, options: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    "options", [{"brokers": 0}, {"versions": {"Produce": (3, 99)}}, {"versions": {"Produce": (9, 8)}}, {"versions": {"Nothing": (0, 1)}}]
+    "options",
+    [
+        {"brokers": 0},
+        {"versions": {"Produce": (3, 99)}},
+        {"versions": {"Produce": (9, 8)}},
+        {"versions": {"Nothing": (0, 1)}},
+    ],
 )
 async def test_mistakes_in_a_cluster_are_told(options: Any) -> None:
     """A version that the fake cannot answer is not advertised."""

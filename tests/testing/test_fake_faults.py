@@ -35,13 +35,20 @@ def test_rules_are_used_in_their_order() -> None:
     faults.add(Rule("Produce", "disconnect", when="after"))
     faults.add_error(Rule("Produce", "error"), 7)
     verdicts = [judge(faults, A0) for _ in range(4)]
-    assert [(codes(v), v.disconnect) for v in verdicts] == [({A0: 6}, None), ({}, "after"), ({A0: 7}, None), ({}, None)]
+    assert [(codes(v), v.disconnect) for v in verdicts] == [
+        ({A0: 6}, None),
+        ({}, "after"),
+        ({A0: 7}, None),
+        ({}, None),
+    ]
 
 
 def test_scopes_leave_the_rest_alone() -> None:
     """Api, broker, topic and partition must all fit; what does not fit is not counted."""
     faults = Faults()
-    faults.add_error(Rule("Produce", "error", broker=2, topic="a", partition=1), "NOT_LEADER_OR_FOLLOWER")
+    faults.add_error(
+        Rule("Produce", "error", broker=2, topic="a", partition=1), "NOT_LEADER_OR_FOLLOWER"
+    )
     assert codes(judge(faults, A1, broker=1)) == {}
     assert codes(judge(faults, A1, broker=2, api="Fetch")) == {}
     assert codes(judge(faults, A0, B0, broker=2)) == {}
@@ -79,7 +86,10 @@ def test_waits_come_on_top_of_errors() -> None:
     throttled = faults.add(Rule("Produce", "throttle", seconds=0.2))
     faults.add_error(Rule("Produce", "error"), 6)
     verdict = judge(faults, A0)
-    assert (verdict.others, codes(verdict)) == ({"delay": slow, "hang": stuck, "throttle": throttled}, {A0: 6})
+    assert (verdict.others, codes(verdict)) == (
+        {"delay": slow, "hang": stuck, "throttle": throttled},
+        {A0: 6},
+    )
 
 
 def test_a_second_delay_waits_for_the_next_request() -> None:
@@ -90,7 +100,13 @@ def test_a_second_delay_waits_for_the_next_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "appends"), [("NOT_ENOUGH_REPLICAS_AFTER_APPEND", True), (7, True), ("NOT_ENOUGH_REPLICAS", False), (999, False)]
+    ("error", "appends"),
+    [
+        ("NOT_ENOUGH_REPLICAS_AFTER_APPEND", True),
+        (7, True),
+        ("NOT_ENOUGH_REPLICAS", False),
+        (999, False),
+    ],
 )
 def test_errors_after_the_append_say_so(*, error: str | int, appends: bool) -> None:
     """Kafka appends before it answers these; a number that Kafka lacks is kept."""
@@ -104,9 +120,14 @@ def test_unfired_names_what_did_not_happen() -> None:
     faults = Faults()
     faults.add(Rule("Produce", "disconnect", times=2, topic="a"))
     faults.add(Rule("Produce", "delay", times=None, seconds=1))
-    assert [str(rule) for rule in faults.unfired()] == ["disconnect on Produce (topic a, times left 2)", "delay on Produce ()"]
+    assert [str(rule) for rule in faults.unfired()] == [
+        "disconnect on Produce (topic a, times left 2)",
+        "delay on Produce ()",
+    ]
     judge(faults, A0)
-    assert [str(rule) for rule in faults.unfired()] == ["disconnect on Produce (topic a, times left 1)"]
+    assert [str(rule) for rule in faults.unfired()] == [
+        "disconnect on Produce (topic a, times left 1)"
+    ]
     judge(faults, A0)
     assert faults.unfired() == []
 

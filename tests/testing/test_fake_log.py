@@ -48,7 +48,9 @@ def test_the_stamp_leaves_the_rest_as_it_was_sent() -> None:
 def test_log_append_time_is_stamped_with_a_new_crc() -> None:
     """The records read back with the broker's time, and the batch is sound."""
     log = PartitionLog(max_message_bytes=1000, stamps_time=True)
-    assert log.append(only_batch(batch(b"a", b"b")), leader_epoch=0, now_ms=TIME + 5000) == Appended(0, TIME + 5000)
+    assert log.append(
+        only_batch(batch(b"a", b"b")), leader_epoch=0, now_ms=TIME + 5000
+    ) == Appended(0, TIME + 5000)
     assert [r.timestamp_ms for r in log.records()] == [TIME + 5000] * 2
     assert log.batches()[0].timestamp_type is TimestampType.LOG_APPEND_TIME
 
@@ -131,8 +133,14 @@ def test_watchers_hear_of_appends_alone() -> None:
 
 def one_set(magic: int, *values: bytes, codec: Compression = Compression.NONE) -> bytes:
     """Return a message set as a producer sends it."""
-    plain = b"".join(message(magic, number, TIME + number, None, value) for number, value in enumerate(values))
-    return plain if codec is Compression.NONE else wrapper(magic, codec, plain, len(values) - 1, TIME + len(values) - 1)
+    plain = b"".join(
+        message(magic, number, TIME + number, None, value) for number, value in enumerate(values)
+    )
+    return (
+        plain
+        if codec is Compression.NONE
+        else wrapper(magic, codec, plain, len(values) - 1, TIME + len(values) - 1)
+    )
 
 
 def send_set(log: PartitionLog, data: bytes) -> Appended:
@@ -146,7 +154,9 @@ def test_message_sets_are_kept(magic: int, codec: Compression) -> None:
     log = PartitionLog(max_message_bytes=1_000_000)
     assert send_set(log, one_set(magic, b"a", b"b", codec=codec)) == Appended(0, -1)
     assert send_set(log, one_set(magic, b"c", b"d", b"e", codec=codec)) == Appended(2, -1)
-    assert [(record.offset, record.value) for record in log.records()] == list(enumerate([b"a", b"b", b"c", b"d", b"e"]))
+    assert [(record.offset, record.value) for record in log.records()] == list(
+        enumerate([b"a", b"b", b"c", b"d", b"e"])
+    )
     served = b"".join(log.read(3, 1_000_000))
     assert [record.offset for one in read_messages(served) for record in one.check()][-2:] == [3, 4]
     assert log.end_offset == 5
@@ -154,14 +164,18 @@ def test_message_sets_are_kept(magic: int, codec: Compression) -> None:
     assert log.batches() == []
 
 
-@pytest.mark.parametrize(("magic", "codec"), [(0, Compression.NONE), (1, Compression.NONE), (1, Compression.GZIP)])
+@pytest.mark.parametrize(
+    ("magic", "codec"), [(0, Compression.NONE), (1, Compression.NONE), (1, Compression.GZIP)]
+)
 def test_message_sets_stay_as_they_were_sent(magic: int, codec: Compression) -> None:
     """The log changes only the offset before each message. Magic 0 in a wrapper has absolute offsets, so a broker must make it anew."""
     log = PartitionLog(max_message_bytes=1_000_000)
     sent = one_set(magic, b"a", b"b", codec=codec)
     send_set(log, sent)
     send_set(log, sent)
-    assert [bytes(one.raw[8:]) for one in log.messages()] == [bytes(one.raw[8:]) for one in read_messages(sent)] * 2
+    assert [bytes(one.raw[8:]) for one in log.messages()] == [
+        bytes(one.raw[8:]) for one in read_messages(sent)
+    ] * 2
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])

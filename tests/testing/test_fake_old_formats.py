@@ -38,16 +38,27 @@ async def test_consumers_read_our_message_sets(magic: int, codec: str, reader: s
     """Keys, values, order and offsets; timestamps with magic 1."""
     async with FakeCluster(version="3.9") as cluster:
         cluster.create_topic("t")
-        async with Producer(**cluster.client_options, compression_type=codec, message_format_max=magic, linger_ms=5) as producer:
+        async with Producer(
+            **cluster.client_options, compression_type=codec, message_format_max=magic, linger_ms=5
+        ) as producer:
             told = await asyncio.gather(
-                *[await producer.send("t", sent.value, sent.key, timestamp_ms=sent.timestamp_ms) for sent in RECORDS]
+                *[
+                    await producer.send("t", sent.value, sent.key, timestamp_ms=sent.timestamp_ms)
+                    for sent in RECORDS
+                ]
             )
         assert [one.offset for one in told] == list(range(len(RECORDS)))
         kept = cluster.log("t", 0).messages()
         assert {(one.magic, one.compression.name.lower()) for one in kept} == {(magic, codec)}
         async with reading(reader, cluster, group=reader) as consumer:
             found = await read(consumer, len(RECORDS))
-        assert found == [sent if magic else sent._replace(timestamp_ms=found[0].timestamp_ms) for sent in RECORDS]
-        assert magic or found[0].timestamp_ms in {-1, None, 0}  # 0: librdkafka, of what a wrapper holds
+        assert found == [
+            sent if magic else sent._replace(timestamp_ms=found[0].timestamp_ms) for sent in RECORDS
+        ]
+        assert magic or found[0].timestamp_ms in {
+            -1,
+            None,
+            0,
+        }  # 0: librdkafka, of what a wrapper holds
         assert cluster.violations == []
     gc.collect()

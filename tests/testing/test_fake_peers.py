@@ -49,7 +49,9 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 def by_partition(found: list[Sent]) -> dict[int, list[Sent]]:
     """In the order in which they were read."""
     ordered = sorted(found, key=lambda one: one.partition)
-    return {partition: list(ones) for partition, ones in groupby(ordered, key=lambda one: one.partition)}
+    return {
+        partition: list(ones) for partition, ones in groupby(ordered, key=lambda one: one.partition)
+    }
 
 
 # --- what one writes, all read
@@ -57,16 +59,23 @@ def by_partition(found: list[Sent]) -> dict[int, list[Sent]]:
 
 @pytest.mark.parametrize("compression", [None, "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("writer", WRITERS)
-async def test_peers_read_what_peers_wrote(cluster: FakeCluster, writer: str, compression: str | None) -> None:
+async def test_peers_read_what_peers_wrote(
+    cluster: FakeCluster, writer: str, compression: str | None
+) -> None:
     """Keys, values, times, offsets, in order; in every codec; each reader as the one member of a group of its own."""
     offsets = await WRITERS[writer](cluster, "t", RECORDS, compression)
     assert offsets == [n // 3 for n in range(len(RECORDS))]
     for partition in range(3):
-        stored = [Sent(partition, record.key, record.value, record.timestamp_ms) for record in cluster.records("t", partition)]
+        stored = [
+            Sent(partition, record.key, record.value, record.timestamp_ms)
+            for record in cluster.records("t", partition)
+        ]
         assert stored == RECORDS[partition::3]
     for reader in READERS:
         async with reading(reader, cluster, group=reader) as consumer:
-            assert by_partition(await read(consumer, len(RECORDS))) == {partition: RECORDS[partition::3] for partition in range(3)}
+            assert by_partition(await read(consumer, len(RECORDS))) == {
+                partition: RECORDS[partition::3] for partition in range(3)
+            }
     if writer == "confluent":
         assert cluster.records("t", 0)[0].headers == tuple(HEADERS)
 
@@ -74,7 +83,9 @@ async def test_peers_read_what_peers_wrote(cluster: FakeCluster, writer: str, co
 async def test_librdkafka_writes_batches_of_magic_2(cluster: FakeCluster) -> None:
     """It falls back to magic 0 where Fetch is not advertised."""
     await WRITERS["confluent"](cluster, "t", RECORDS, None)
-    assert {one.magic for partition in range(3) for one in cluster.log("t", partition).batches()} == {2}
+    assert {
+        one.magic for partition in range(3) for one in cluster.log("t", partition).batches()
+    } == {2}
 
 
 # --- groups
@@ -91,7 +102,9 @@ async def test_a_group_goes_on_where_it_committed(cluster: FakeCluster, peer: st
     assert cluster.groups["readers"].state is State.EMPTY
     await WRITERS["aiokafka"](cluster, "t", RECORDS[300:], None)
     async with reading(peer, cluster) as consumer:
-        assert by_partition(await read(consumer, 200)) == {partition: RECORDS[300:][partition::3] for partition in range(3)}
+        assert by_partition(await read(consumer, 200)) == {
+            partition: RECORDS[300:][partition::3] for partition in range(3)
+        }
 
 
 @pytest.mark.parametrize("release", ["0.11", "2.1", "2.8", "3.5"])
@@ -102,7 +115,9 @@ async def test_groups_of_older_releases(peer: str, release: str) -> None:
         cluster.create_topic("t", partitions=3)
         await WRITERS["aiokafka"](cluster, "t", RECORDS[:30], None)
         async with reading(peer, cluster) as consumer:
-            assert by_partition(await read(consumer, 30)) == {partition: RECORDS[:30][partition::3] for partition in range(3)}
+            assert by_partition(await read(consumer, 30)) == {
+                partition: RECORDS[:30][partition::3] for partition in range(3)
+            }
             await consumer.commit()
         assert cluster.committed("readers") == {("t", partition): 10 for partition in range(3)}
         assert cluster.violations == []
@@ -114,7 +129,9 @@ async def test_two_members_share_the_partitions(cluster: FakeCluster, peer: str)
     async with reading(peer, cluster) as first:
         found = await until(lambda: first.partitions() == {0, 1, 2}, first)
         async with reading(peer, cluster) as second:
-            found += await until(lambda: _is_shared(first.partitions(), second.partitions()), first, second)
+            found += await until(
+                lambda: _is_shared(first.partitions(), second.partitions()), first, second
+            )
             await WRITERS["aiokafka"](cluster, "t", RECORDS[:300], None)
             while len(found) < 300:
                 for records in await asyncio.gather(first.poll(), second.poll()):
@@ -132,7 +149,9 @@ def _is_shared(one: set[int], other: set[int]) -> bool:
 
 
 @pytest.mark.parametrize("peer", READERS)
-async def test_members_rejoin_after_the_coordinator_is_gone(cluster: FakeCluster, peer: str) -> None:
+async def test_members_rejoin_after_the_coordinator_is_gone(
+    cluster: FakeCluster, peer: str
+) -> None:
     """The next broker coordinates; the group and its partitions are the same."""
     async with reading(peer, cluster) as consumer:
         await until(lambda: consumer.partitions() == {0, 1, 2}, consumer)
@@ -158,10 +177,16 @@ async def test_times_find_offsets_for_peers(cluster: FakeCluster) -> None:
         assert await consumer.end_offsets([TopicPartition("t", 0)]) == {TopicPartition("t", 0): 167}
 
     def ask() -> tuple[int, tuple[int, int]]:
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none"})
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none"}
+        )
         try:
-            (there,) = consumer.offsets_for_times([confluent_kafka.TopicPartition("t", 1, wanted)], 5)
-            return there.offset, consumer.get_watermark_offsets(confluent_kafka.TopicPartition("t", 0), 5)
+            (there,) = consumer.offsets_for_times(
+                [confluent_kafka.TopicPartition("t", 1, wanted)], 5
+            )
+            return there.offset, consumer.get_watermark_offsets(
+                confluent_kafka.TopicPartition("t", 0), 5
+            )
         finally:
             consumer.close()
 

@@ -25,7 +25,9 @@ STALE = "INVALID_PRODUCER_EPOCH"
 
 
 @asynccontextmanager
-async def writing(name: str | None = None, version: int = 2) -> AsyncIterator[tuple[FakeCluster, Hand]]:
+async def writing(
+    name: str | None = None, version: int = 2
+) -> AsyncIterator[tuple[FakeCluster, Hand]]:
     """Yield a cluster and a producer that knows its producer id. The partition does not know the producer yet."""
     async with FakeCluster(memory=True, verify_records=True) as cluster:
         cluster.create_topic("orders", 2)
@@ -43,16 +45,40 @@ STORIES: dict[str, list[tuple[tuple[int, int, int], str | int]]] = {
     "who is not known begins anywhere": [((0, 7, 2), 0), ((0, 9, 1), 2)],
     "the same again": [((0, 0, 2), 0), ((0, 0, 2), 0), ((0, 2, 1), 2), ((0, 0, 2), 0)],
     "a gap": [((0, 0, 1), 0), ((0, 2, 1), OUT_OF_ORDER), ((0, 1, 1), 1)],
-    "another cut of the same records": [((0, 0, 2), 0), ((0, 0, 1), OUT_OF_ORDER), ((0, 1, 1), OUT_OF_ORDER), ((0, 0, 3), OUT_OF_ORDER)],
+    "another cut of the same records": [
+        ((0, 0, 2), 0),
+        ((0, 0, 1), OUT_OF_ORDER),
+        ((0, 1, 1), OUT_OF_ORDER),
+        ((0, 0, 3), OUT_OF_ORDER),
+    ],
     "the last five are remembered": [*FIVE, *FIVE],
     "a sixth is not": [*FIVE, ((0, 5, 1), 5), ((0, 0, 1), OUT_OF_ORDER), ((0, 1, 1), 1)],
-    "a new epoch begins at 0": [((0, 0, 1), 0), ((1, 1, 1), OUT_OF_ORDER), ((1, 0, 1), 1), ((1, 1, 1), 2)],
+    "a new epoch begins at 0": [
+        ((0, 0, 1), 0),
+        ((1, 1, 1), OUT_OF_ORDER),
+        ((1, 0, 1), 1),
+        ((1, 1, 1), 2),
+    ],
     "a new epoch of who is not known": [((3, 5, 1), 0)],
     "an old epoch": [((0, 0, 1), 0), ((1, 0, 1), 1), ((0, 1, 1), STALE), ((0, 0, 1), STALE)],
     "the last epoch": [((32767, 0, 1), 0), ((32767, 1, 1), 1)],
-    "after the last sequence": [((0, LAST, 1), 0), ((0, LAST, 1), 0), ((0, 1, 1), OUT_OF_ORDER), ((0, 0, 1), 1)],
-    "a batch across the last sequence": [((0, LAST, 3), 0), ((0, 1, 1), OUT_OF_ORDER), ((0, LAST, 3), 0), ((0, 2, 1), 3)],
-    "up to the last sequence": [((0, LAST - 1, 2), 0), ((0, LAST, 1), OUT_OF_ORDER), ((0, 0, 1), 2)],
+    "after the last sequence": [
+        ((0, LAST, 1), 0),
+        ((0, LAST, 1), 0),
+        ((0, 1, 1), OUT_OF_ORDER),
+        ((0, 0, 1), 1),
+    ],
+    "a batch across the last sequence": [
+        ((0, LAST, 3), 0),
+        ((0, 1, 1), OUT_OF_ORDER),
+        ((0, LAST, 3), 0),
+        ((0, 2, 1), 3),
+    ],
+    "up to the last sequence": [
+        ((0, LAST - 1, 2), 0),
+        ((0, LAST, 1), OUT_OF_ORDER),
+        ((0, 0, 1), 2),
+    ],
 }
 
 
@@ -69,7 +95,10 @@ async def test_what_may_follow_what(story: str) -> None:
 async def test_a_duplicate_is_given_its_records_time() -> None:
     """The broker answers a duplicate with its records' time, as Kafka does by mistake, where it tells no LogAppendTime otherwise."""
     async with writing() as (_, hand):
-        assert [await hand.write(b"a", b"b", sequence=0) for _ in range(2)] == [("", 0, -1), ("", 0, 1)]
+        assert [await hand.write(b"a", b"b", sequence=0) for _ in range(2)] == [
+            ("", 0, -1),
+            ("", 0, 1),
+        ]
 
 
 async def test_partitions_and_producers_count_for_themselves() -> None:
@@ -80,7 +109,10 @@ async def test_partitions_and_producers_count_for_themselves() -> None:
         for expected in range(0, 6, 3):
             assert (await hand.write(b"a"))[:2] == ("", expected)
             assert (await other.write(b"b"))[:2] == ("", expected + 1)
-            assert (await hand.write(b"n", producer_id=-1, epoch=-1, sequence=-1))[:2] == ("", expected + 2)
+            assert (await hand.write(b"n", producer_id=-1, epoch=-1, sequence=-1))[:2] == (
+                "",
+                expected + 2,
+            )
         assert (await hand.write(b"a", partition=1))[:2] == ("", 0)
 
 
@@ -102,7 +134,9 @@ async def test_producers_can_be_forgotten() -> None:
         await hand.write(b"a", sequence=0)
         await hand.write(b"a", sequence=0, partition=1)
         cluster.forget_producers("orders", 0)
-        assert [(await hand.write(b"b", sequence=9, partition=partition))[0] for partition in range(2)] == ["", OUT_OF_ORDER]
+        assert [
+            (await hand.write(b"b", sequence=9, partition=partition))[0] for partition in range(2)
+        ] == ["", OUT_OF_ORDER]
         writer = Hand(hand.client, "orders", "tx")
         await writer.init()
         await writer.write(b"c")
@@ -115,9 +149,15 @@ async def test_producers_can_be_set() -> None:
     """To sequences and epochs that take long to reach."""
     async with writing() as (cluster, hand):
         producers = cluster.log("orders", 0).producers
-        assert (producers.epoch_of(hand.producer_id), producers.last_sequence_of(hand.producer_id)) == (-1, -1)
+        assert (
+            producers.epoch_of(hand.producer_id),
+            producers.last_sequence_of(hand.producer_id),
+        ) == (-1, -1)
         producers.set(hand.producer_id, 32_766, LAST)
-        assert (producers.epoch_of(hand.producer_id), producers.last_sequence_of(hand.producer_id)) == (32_766, LAST)
+        assert (
+            producers.epoch_of(hand.producer_id),
+            producers.last_sequence_of(hand.producer_id),
+        ) == (32_766, LAST)
         assert (await hand.write(b"a", epoch=32_766, sequence=1))[0] == OUT_OF_ORDER
         assert (await hand.write(b"a", epoch=32_766, sequence=0))[:2] == ("", 0)
         cluster.transactions.ids.next = 2**62
@@ -191,12 +231,21 @@ async def test_only_what_is_stable_is_read() -> None:
         for hand, value in ((one, b"1"), (two, b"2"), (one, b"1")):
             await hand.write(value)
         assert await one.read() == Seen([], [], 0, 3)
-        assert [await one.last_offset(committed=committed) for committed in (True, False)] == [("", 0), ("", 3)]
+        assert [await one.last_offset(committed=committed) for committed in (True, False)] == [
+            ("", 0),
+            ("", 3),
+        ]
         await two.end(commit=True)
         assert (await one.read()).stable == 0
         assert cluster.values("orders", 0, isolation="read_committed") == []
         await one.end(commit=False)
-        batches = [(0, 1, 0, False), (1, 1, 0, False), (2, 1, 0, False), (3, 1, 1, True), (4, 1, 1, True)]
+        batches = [
+            (0, 1, 0, False),
+            (1, 1, 0, False),
+            (2, 1, 0, False),
+            (3, 1, 1, True),
+            (4, 1, 1, True),
+        ]
         assert await one.read() == Seen(batches, [0], 5, 5)
         assert (await one.read(committed=False)).aborted == (await one.read(offset=5)).aborted == []
         assert cluster.values("orders", 0, isolation="read_committed") == [b"2"]
@@ -208,7 +257,9 @@ async def test_what_is_stable_is_read_up_to_what_is_not() -> None:
     async with writing("tx", version=1) as (cluster, hand):
         await hand.add(0)
         await hand.end(commit=False)
-        await hand.write(b"p", producer_id=-1, epoch=-1, sequence=-1, transactional=False, transactional_id=None)
+        await hand.write(
+            b"p", producer_id=-1, epoch=-1, sequence=-1, transactional=False, transactional_id=None
+        )
         await hand.add(0)
         await hand.write(b"a", sequence=0)
         assert await hand.read() == Seen([(0, 1, 0, True), (1, 1, -1, False)], [], 2, 3)
@@ -218,14 +269,20 @@ async def test_what_is_stable_is_read_up_to_what_is_not() -> None:
         await hand.add(0)
         await hand.write(b"b", sequence=1)
         await hand.end(commit=True)
-        assert ((await hand.read(offset=3)).aborted, (await hand.read(offset=4)).aborted) == ([2], [])
+        assert ((await hand.read(offset=3)).aborted, (await hand.read(offset=4)).aborted) == (
+            [2],
+            [],
+        )
 
 
 async def test_a_time_within_an_open_transaction_is_not_found() -> None:
     """A reader of committed records does not find a time within an open transaction."""
     async with writing("tx") as (_, hand):
         await hand.write(b"a")
-        assert [await hand.last_offset(timestamp=hand.time, committed=committed) for committed in (True, False)] == [("", -1), ("", 0)]
+        assert [
+            await hand.last_offset(timestamp=hand.time, committed=committed)
+            for committed in (True, False)
+        ] == [("", -1), ("", 0)]
         assert await hand.last_offset(timestamp=-2) == ("", 0)
 
 
@@ -236,6 +293,14 @@ async def test_what_is_of_no_transaction_does_not_go_between() -> None:
         assert (await hand.write(b"b", sequence=1, transactional=False))[0] == "INVALID_TXN_STATE"
         await hand.end(commit=True)
         assert (await hand.write(b"b", sequence=0, transactional=False))[0] == ""
-        [sent] = read_batches(batch(b"c", attributes=TRANSACTIONAL, producer_id=hand.producer_id, epoch=hand.epoch, sequence=1))
+        [sent] = read_batches(
+            batch(
+                b"c",
+                attributes=TRANSACTIONAL,
+                producer_id=hand.producer_id,
+                epoch=hand.epoch,
+                sequence=1,
+            )
+        )
         with pytest.raises(BrokerError, match="not part of an ongoing transaction"):
             cluster.log("orders", 0).append(sent, leader_epoch=0, now_ms=0)

@@ -49,12 +49,18 @@ def test_no_other_release_is_taken(release: str) -> None:
 @pytest.mark.asyncio
 async def test_a_cluster_of_an_older_release() -> None:
     """Advertises its versions, as far as the fake answers them; an explicit range goes before the release's, and None leaves one out."""
-    async with FakeCluster(memory=True, version="2.8", versions={"Metadata": (0, 5), "EndTxn": None}) as cluster:
+    async with FakeCluster(
+        memory=True, version="2.8", versions={"Metadata": (0, 5), "EndTxn": None}
+    ) as cluster:
         cluster.create_topic("orders")
         async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as kafka:
             told = await kafka.ask(ApiKey.API_VERSIONS, version=0)
             versions = {one.api_key: one.max_version for one in told.api_keys}
-            assert (versions[ApiKey.PRODUCE], versions[ApiKey.METADATA], versions[ApiKey.FETCH]) == (9, 5, 12)
+            assert (
+                versions[ApiKey.PRODUCE],
+                versions[ApiKey.METADATA],
+                versions[ApiKey.FETCH],
+            ) == (9, 5, 12)
             assert ApiKey.END_TXN not in versions
             await produce(kafka, batch(b"a"), version=9)
             with pytest.raises(ConnectionLost):
@@ -68,7 +74,9 @@ async def test_brokers_change_their_release_in_mid_life() -> None:
 
         async def speaks(node: int) -> int:
             options: dict[str, Any] = {"dialer": cluster.network}
-            async with WireClient(":".join(map(str, cluster.brokers[node].address)), **options) as kafka:
+            async with WireClient(
+                ":".join(map(str, cluster.brokers[node].address)), **options
+            ) as kafka:
                 versions = (await kafka.ask(ApiKey.API_VERSIONS, version=0)).api_keys
                 return next(one.max_version for one in versions if one.api_key == ApiKey.PRODUCE)
 

@@ -46,7 +46,10 @@ async def test_an_empty_fetch_waits_its_time() -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         options: Any = {"dialer": cluster.network, "timeout": 1000}
-        async with WireClient(cluster.bootstrap_servers, **options) as kafka, WireClient(cluster.bootstrap_servers, **options) as other:
+        async with (
+            WireClient(cluster.bootstrap_servers, **options) as kafka,
+            WireClient(cluster.bootstrap_servers, **options) as other,
+        ):
             answer = await fetch(kafka, {0: 0}, max_wait_ms=500)
             assert loop.time() - BEGAN == 0.5
             assert not answer.responses[0].partitions[0].records

@@ -22,7 +22,12 @@ pytestmark = [
     ),
 ]
 VALUES = [b"value %d" % number for number in range(60)]
-TRANSACTIONS = [(VALUES[:20], True), (VALUES[20:30], False), (VALUES[30:40], True), (VALUES[40:], False)]
+TRANSACTIONS = [
+    (VALUES[:20], True),
+    (VALUES[20:30], False),
+    (VALUES[30:40], True),
+    (VALUES[40:], False),
+]
 COMMITTED = [(VALUES[:20] + VALUES[30:40])[partition::2] for partition in range(2)]
 
 
@@ -54,7 +59,9 @@ async def test_peers_transact(cluster: FakeCluster, peer: str, version: int) -> 
     cluster.transaction_version = version
     cluster.move_coordinator("tx", to=2)
     await TRANSACTORS[peer](cluster, "t", TRANSACTIONS, "tx")
-    assert [cluster.values("t", partition, isolation="read_committed") for partition in range(2)] == COMMITTED
+    assert [
+        cluster.values("t", partition, isolation="read_committed") for partition in range(2)
+    ] == COMMITTED
     assert len(cluster.values("t")) == len(VALUES)
     assert cluster.committed("copied") == {("t", 2): 2}
     for read in COMMITTED_READERS.values():
@@ -66,7 +73,9 @@ async def test_peers_wait_for_markers(cluster: FakeCluster, peer: str) -> None:
     """CONCURRENT_TRANSACTIONS is what they are answered meanwhile."""
     cluster.marker_delay = 0.1
     await TRANSACTORS[peer](cluster, "t", TRANSACTIONS, "tx")
-    assert [cluster.values("t", partition, isolation="read_committed") for partition in range(2)] == COMMITTED
+    assert [
+        cluster.values("t", partition, isolation="read_committed") for partition in range(2)
+    ] == COMMITTED
 
 
 @pytest.mark.parametrize("peer", TRANSACTORS)
@@ -79,5 +88,7 @@ async def test_peers_transact_through_trouble(cluster: FakeCluster, peer: str) -
     cluster.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", times=3)
     cluster.fail("Produce", disconnect="after")
     await TRANSACTORS[peer](cluster, "t", TRANSACTIONS, "tx")
-    assert [cluster.values("t", partition, isolation="read_committed") for partition in range(2)] == COMMITTED
+    assert [
+        cluster.values("t", partition, isolation="read_committed") for partition in range(2)
+    ] == COMMITTED
     cluster.assert_all_fired()

@@ -33,11 +33,17 @@ BUSY = "CONCURRENT_TRANSACTIONS"
 
 
 @asynccontextmanager
-async def staged(version: int = 2, release: str = "4.3", brokers: int = 1) -> AsyncIterator[tuple[FakeCluster, Hand]]:
+async def staged(
+    version: int = 2, release: str = "4.3", brokers: int = 1
+) -> AsyncIterator[tuple[FakeCluster, Hand]]:
     """Give a producer with the transactional id tx and the topic orders with two partitions. It has not asked for its producer id yet."""
-    async with FakeCluster(brokers, memory=True, verify_records=True, version=release, transaction_version=version) as cluster:
+    async with FakeCluster(
+        brokers, memory=True, verify_records=True, version=release, transaction_version=version
+    ) as cluster:
         cluster.create_topic("orders", 2)
-        async with WireClient(cluster.bootstrap_servers, dialer=cluster.network, timeout=1000) as client:
+        async with WireClient(
+            cluster.bootstrap_servers, dialer=cluster.network, timeout=1000
+        ) as client:
             yield cluster, Hand(client, "orders", "tx", version)
         assert cluster.violations == []
 
@@ -56,11 +62,20 @@ async def test_a_second_producer_fences_the_first(version: int) -> None:
         await first.write(b"a")
         cluster.marker_delay = 0.5
         assert [await second.init(retries=False) for _ in range(2)] == [BUSY, BUSY]
-        assert (cluster.transactions["tx"].state, cluster.log("orders", 0).last_stable_offset) == (State.PREPARE_ABORT, 0)
+        assert (cluster.transactions["tx"].state, cluster.log("orders", 0).last_stable_offset) == (
+            State.PREPARE_ABORT,
+            0,
+        )
         assert not await second.init()
         assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 2)
-        assert (cluster.values("orders"), cluster.values("orders", isolation="read_committed")) == ([b"a"], [])
-        assert [(await first.write(b"b", partition=partition))[0] for partition in range(2)] == [STALE, STALE]
+        assert (cluster.values("orders"), cluster.values("orders", isolation="read_committed")) == (
+            [b"a"],
+            [],
+        )
+        assert [(await first.write(b"b", partition=partition))[0] for partition in range(2)] == [
+            STALE,
+            STALE,
+        ]
         assert (await first.add(0), await first.add_offsets("g")) == ({0: FENCED}, FENCED)
         assert [(await first.end(commit=commit))[0] for commit in (True, False)] == [FENCED, FENCED]
         assert await first.commit_offsets("g", {0: 1}) == {0: STALE}
@@ -134,7 +149,10 @@ async def test_epochs_end_with_a_transaction(delay: float) -> None:
         assert (hand.producer_id, hand.epoch) == (1, 0)
         assert await hand.end(commit=True, **who) == ("", False, -32_766)
         assert (await hand.end(commit=False, **who))[0] == "INVALID_TXN_STATE"
-        assert [batch.producer_epoch for batch in cluster.log("orders", 0).batches()] == [32_766, 32_767]
+        assert [batch.producer_epoch for batch in cluster.log("orders", 0).batches()] == [
+            32_766,
+            32_767,
+        ]
         assert (await hand.write(b"b"))[0] == (await hand.end(commit=True))[0] == ""
         await asyncio.sleep(delay)
         assert cluster.values("orders", isolation="read_committed") == [b"a", b"b"]
@@ -176,7 +194,9 @@ async def test_an_old_transaction_is_aborted(version: int) -> None:
         assert (await hand.write(b"b"))[0] == STALE
         assert (await hand.end(commit=True))[0] == (FENCED if version == 1 else "INVALID_TXN_STATE")
         assert cluster.values("orders", isolation="read_committed") == []
-        assert (await hand.end(commit=False)) == ((FENCED, True, 0) if version == 1 else ("", True, 1))
+        assert (await hand.end(commit=False)) == (
+            (FENCED, True, 0) if version == 1 else ("", True, 1)
+        )
         await hand.init()
         assert hand.epoch == 2
 
@@ -190,7 +210,10 @@ async def test_a_transaction_that_has_ended_is_not_aborted() -> None:
         cluster.marker_delay = 5
         await hand.end(commit=True)
         await asyncio.sleep(10)
-        assert (cluster.transactions["tx"].state, cluster.transactions["tx"].epoch) == (State.COMPLETE_COMMIT, hand.epoch)
+        assert (cluster.transactions["tx"].state, cluster.transactions["tx"].epoch) == (
+            State.COMPLETE_COMMIT,
+            hand.epoch,
+        )
         assert cluster.values("orders", isolation="read_committed") == [b"a"]
 
 
@@ -211,8 +234,12 @@ async def test_all_wait_for_markers(version: int) -> None:
         assert await hand.add(1, **now) == {1: BUSY}
         assert await hand.add_offsets("g", **now) == await hand.init(**now) == BUSY
         assert await hand.commit_offsets("g", {0: 1}, **now) == {0: BUSY}
-        assert (await hand.write(b"b", partition=1, **now))[0] == (BUSY if version > 1 else "NOT_ENOUGH_REPLICAS")
-        assert [(await hand.end(commit=commit, **before, **now))[0] for commit in (True, False)] == [BUSY, "INVALID_TXN_STATE"]
+        assert (await hand.write(b"b", partition=1, **now))[0] == (
+            BUSY if version > 1 else "NOT_ENOUGH_REPLICAS"
+        )
+        assert [
+            (await hand.end(commit=commit, **before, **now))[0] for commit in (True, False)
+        ] == [BUSY, "INVALID_TXN_STATE"]
         if version > 1:
             assert (await hand.end(commit=True, **now))[0] == FENCED
         assert cluster.values("orders", isolation="read_committed") == []
@@ -235,7 +262,9 @@ async def test_a_marker_says_how_it_ended() -> None:
         assert kinds == [ControlType.COMMIT, ControlType.ABORT]
         assert [batch.base_offset for batch in batches] == [0, 1, 2, 3]
         assert [record.offset for record in cluster.records("orders", 0)] == [0, 2]
-        assert [record.offset for record in cluster.records("orders", 0, isolation="read_committed")] == [0]
+        assert [
+            record.offset for record in cluster.records("orders", 0, isolation="read_committed")
+        ] == [0]
         await hand.write(b"b", partition=1)
         await hand.end(commit=True)
         assert cluster.end_offsets("orders") == {0: 4, 1: 2}
@@ -290,19 +319,28 @@ async def test_a_coordinator_moves_with_its_state() -> None:
         cluster.move_coordinator("tx", to=2)
         found = await hand.client.ask(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=["tx"])
         assert found.coordinators[0].node_id == 2
-        fields: dict[str, Any] = {"transactional_id": "tx", "producer_id": hand.producer_id, "producer_epoch": hand.epoch}
+        fields: dict[str, Any] = {
+            "transactional_id": "tx",
+            "producer_id": hand.producer_id,
+            "producer_epoch": hand.epoch,
+        }
         for key, more in (
             (ApiKey.END_TXN, {"committed": True}),
             (ApiKey.ADD_OFFSETS_TO_TXN, {"group_id": "g"}),
             (ApiKey.INIT_PRODUCER_ID, {"transaction_timeout_ms": 9000}),
         ):
-            assert named((await hand.client.ask(key, node=1, **fields, **more)).error_code) == "NOT_COORDINATOR"
+            assert (
+                named((await hand.client.ask(key, node=1, **fields, **more)).error_code)
+                == "NOT_COORDINATOR"
+            )
         assert (await hand.write(b"b"))[0] == ""
         await cluster.brokers[2].stop(silently=True)
         assert (await hand.write(b"c", partition=1))[0] == "NOT_ENOUGH_REPLICAS"
         await cluster.brokers[2].start()
         assert (await hand.write(b"c", partition=1))[0] == ""
-        assert not (await hand.client.ask(ApiKey.END_TXN, node=2, committed=True, **fields)).error_code
+        assert not (
+            await hand.client.ask(ApiKey.END_TXN, node=2, committed=True, **fields)
+        ).error_code
 
 
 # Offsets that a group commits with the transaction
@@ -331,16 +369,25 @@ async def test_who_wants_stable_offsets_waits() -> None:
     async with staged() as (cluster, hand):
         reader = Consumer(cluster.bootstrap_servers, cluster.network, group="g")
 
-        async def seen(topics: dict[str, list[int]] | None, *, stable: bool) -> dict[int, tuple[int, int]]:
+        async def seen(
+            topics: dict[str, list[int]] | None, *, stable: bool
+        ) -> dict[int, tuple[int, int]]:
             answer = await fetched(reader, 8, topics=topics, require_stable=stable)
-            return {part.partition_index: (part.committed_offset, part.error_code) for one in answer.topics for part in one.partitions}
+            return {
+                part.partition_index: (part.committed_offset, part.error_code)
+                for one in answer.topics
+                for part in one.partitions
+            }
 
         await hand.init()
         await hand.commit_offsets("g", {0: 5})
         unstable = {0: (-1, 88)}  # UNSTABLE_OFFSET_COMMIT
         for topics in ({"orders": [0]}, None):
             assert await seen(topics, stable=True) == unstable
-        assert (await seen({"orders": [0]}, stable=False), await seen(None, stable=False)) == ({0: (-1, 0)}, {})
+        assert (await seen({"orders": [0]}, stable=False), await seen(None, stable=False)) == (
+            {0: (-1, 0)},
+            {},
+        )
         await hand.end(commit=True)
         assert await seen(None, stable=True) == {0: (5, 0)}
         reader.client.close()
@@ -353,9 +400,15 @@ async def test_who_commits_as_a_member_is_one(wrong: str) -> None:
     async with staged() as (cluster, hand):
         member = Consumer(cluster.bootstrap_servers, cluster.network, group="g", instance="i")
         await member.enter()
-        known = {"member_id": member.member_id, "generation_id": member.generation, "group_instance_id": "i"}
+        known = {
+            "member_id": member.member_id,
+            "generation_id": member.generation,
+            "group_instance_id": "i",
+        }
         await hand.init()
-        assert await hand.commit_offsets("g", {0: 1}, **{**known, **WRONG_MEMBERS[wrong]}) == {0: wrong.split(":", maxsplit=1)[0]}
+        assert await hand.commit_offsets("g", {0: 1}, **{**known, **WRONG_MEMBERS[wrong]}) == {
+            0: wrong.split(":", maxsplit=1)[0]
+        }
         assert await hand.commit_offsets("g", {0: 1}, **known) == {0: ""}
         assert await hand.commit_offsets("g", {0: 2}) == {0: ""}
         member.client.close()
@@ -366,9 +419,16 @@ async def test_offsets_that_are_refused() -> None:
     """One partition alone, or all of a group that never was."""
     async with staged() as (cluster, hand):
         await hand.init()
-        assert await hand.commit_offsets("g", {0: 1, 7: 1}) == {0: "", 7: "UNKNOWN_TOPIC_OR_PARTITION"}
-        assert await hand.commit_offsets("g", {1: 1}, metadata="x" * 4097) == {1: "OFFSET_METADATA_TOO_LARGE"}
-        assert await hand.commit_offsets("new", {0: 1}, generation_id=1, member_id="m") == {0: "ILLEGAL_GENERATION"}
+        assert await hand.commit_offsets("g", {0: 1, 7: 1}) == {
+            0: "",
+            7: "UNKNOWN_TOPIC_OR_PARTITION",
+        }
+        assert await hand.commit_offsets("g", {1: 1}, metadata="x" * 4097) == {
+            1: "OFFSET_METADATA_TOO_LARGE"
+        }
+        assert await hand.commit_offsets("new", {0: 1}, generation_id=1, member_id="m") == {
+            0: "ILLEGAL_GENERATION"
+        }
         await hand.end(commit=True)
         assert cluster.committed("g") == {("orders", 0): 1}
 
@@ -386,12 +446,18 @@ async def test_each_request_can_be_made_to_fail() -> None:
         assert "tx" not in cluster.transactions
         await hand.init()
         cluster.fail("AddPartitionsToTxn", "TOPIC_AUTHORIZATION_FAILED", partition=1)
-        assert await hand.add(0, 1) == {0: "OPERATION_NOT_ATTEMPTED", 1: "TOPIC_AUTHORIZATION_FAILED"}
+        assert await hand.add(0, 1) == {
+            0: "OPERATION_NOT_ATTEMPTED",
+            1: "TOPIC_AUTHORIZATION_FAILED",
+        }
         cluster.fail("AddOffsetsToTxn", "GROUP_AUTHORIZATION_FAILED")
         assert await hand.add_offsets("g") == "GROUP_AUTHORIZATION_FAILED"
         cluster.fail("TxnOffsetCommit", "UNKNOWN_TOPIC_OR_PARTITION", partition=0)
         assert cluster.transactions["tx"].state is State.EMPTY
-        assert await hand.commit_offsets("g", {0: 1, 1: 2}) == {0: "UNKNOWN_TOPIC_OR_PARTITION", 1: ""}
+        assert await hand.commit_offsets("g", {0: 1, 1: 2}) == {
+            0: "UNKNOWN_TOPIC_OR_PARTITION",
+            1: "",
+        }
         cluster.fail("EndTxn", "TRANSACTION_ABORTABLE")
         assert (await hand.end(commit=True))[0] == "TRANSACTION_ABORTABLE"
         assert cluster.transactions["tx"].state is State.ONGOING
@@ -403,15 +469,25 @@ async def test_each_request_can_be_made_to_fail() -> None:
         cluster.assert_all_fired()
 
 
-@pytest.mark.parametrize(("release", "level", "tells"), [("4.3", 2, 2), ("4.3", 1, 1), ("4.3", 0, None), ("4.0", 2, 2), ("3.9", 2, None)])
+@pytest.mark.parametrize(
+    ("release", "level", "tells"),
+    [("4.3", 2, 2), ("4.3", 1, 1), ("4.3", 0, None), ("4.0", 2, 2), ("3.9", 2, None)],
+)
 @jumping
 async def test_the_feature_is_named(release: str, level: int, tells: int | None) -> None:
     """Where there is one; a level that changes makes the view newer."""
     async with staged(level, release) as (cluster, hand):
 
         async def features(version: int) -> tuple[dict[str, tuple[int, int]], dict[str, int], int]:
-            answer = await hand.client.ask(ApiKey.API_VERSIONS, version=version, client_software_name="test", client_software_version="1")
-            supported = {one.name: (one.min_version, one.max_version) for one in answer.supported_features}
+            answer = await hand.client.ask(
+                ApiKey.API_VERSIONS,
+                version=version,
+                client_software_name="test",
+                client_software_version="1",
+            )
+            supported = {
+                one.name: (one.min_version, one.max_version) for one in answer.supported_features
+            }
             finalized = {one.name: one.max_version_level for one in answer.finalized_features}
             return supported, finalized, answer.finalized_features_epoch
 

@@ -39,10 +39,19 @@ class Raw(asyncio.Protocol):
         """The correlation ids of the answers to so many Metadata requests that are sent at once, numbered from 0."""
         broker = cluster.brokers[1]
         loop = asyncio.get_running_loop()
-        dial = cluster.network.dial if cluster.network else lambda host, port, made: loop.create_connection(made, host, port)
+        dial = (
+            cluster.network.dial
+            if cluster.network
+            else lambda host, port, made: loop.create_connection(made, host, port)
+        )
         await dial(broker.host, broker.port, lambda: self)
         body = codec("Metadata.request", 12).encode(message("Metadata.request", topics=[]))
-        self.transport.write(b"".join(b"".join(encode_request(ApiKey.METADATA, 12, number, "raw", body)) for number in range(count)))
+        self.transport.write(
+            b"".join(
+                b"".join(encode_request(ApiKey.METADATA, 12, number, "raw", body))
+                for number in range(count)
+            )
+        )
         async with asyncio.timeout(5):
             while len(answers := FrameReader().feed(b"".join(self.reads))) < count:
                 self._came.clear()
@@ -94,10 +103,14 @@ async def test_a_handler_may_be_a_coroutine_and_answer_once(cluster: FakeCluster
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_a_handler_that_raises_is_told_twice(cluster: FakeCluster, asynchronous: bool) -> None:
+async def test_a_handler_that_raises_is_told_twice(
+    cluster: FakeCluster, asynchronous: bool
+) -> None:
     """To the loop, and at the end of the test; the client sees a lost connection."""
     heard: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: heard.append(context["exception"])
+    )
 
     def broken(request: Any, context: Context) -> Any:
         raise LookupError("a test's own bug")
@@ -118,11 +131,17 @@ async def test_a_request_that_its_release_lacks_can_be_scripted() -> None:
     """It is advertised then."""
     async with FakeCluster(memory=True, version="0.10.2") as cluster, client(cluster) as kafka:
         with pytest.raises(ProtocolError, match="in no version"):
-            await kafka.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1)
+            await kafka.ask(
+                ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1
+            )
     async with FakeCluster(memory=True, version="0.10.2") as cluster:
         cluster.on("InitProducerId")(lambda request, context: context.answer(producer_id=7))
         async with client(cluster) as kafka:
-            assert (await kafka.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1)).producer_id == 7
+            assert (
+                await kafka.ask(
+                    ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1
+                )
+            ).producer_id == 7
 
 
 @pytest.mark.parametrize("keep", [2, 6, 20])
@@ -186,7 +205,9 @@ async def test_a_partition_or_a_topic_is_left_out(cluster: FakeCluster) -> None:
     cluster.omit("Metadata", topic="orders", partition=1)
     cluster.omit("Produce", topic="orders", partition=0)
     async with client(cluster) as kafka:
-        assert [part.partition_index for part in (await kafka.metadata()).topics[0].partitions] == [0]
+        assert [part.partition_index for part in (await kafka.metadata()).topics[0].partitions] == [
+            0
+        ]
         cluster.omit("Metadata", topic="orders")
         assert (await kafka.metadata()).topics == []
         assert len((await kafka.metadata()).topics[0].partitions) == 2
@@ -202,7 +223,13 @@ async def test_an_error_says_what_it_is_told_to(cluster: FakeCluster) -> None:
     async with client(cluster) as kafka:
         answer = await produce(kafka, batch(b"a", b"b"), version=12)
         assert (answer.error_code, answer.error_message) == (87, "one is bad")
-        assert [(one.batch_index, one.batch_index_error_message) for one in answer.record_errors] == [(1, "this one")]
+        assert [
+            (one.batch_index, one.batch_index_error_message) for one in answer.record_errors
+        ] == [(1, "this one")]
         answer = await produce(kafka, batch(b"a"), version=12)
-        assert (answer.error_code, answer.current_leader.leader_id, answer.current_leader.leader_epoch) == (6, 2, 1)
+        assert (
+            answer.error_code,
+            answer.current_leader.leader_id,
+            answer.current_leader.leader_epoch,
+        ) == (6, 2, 1)
     assert cluster.values("orders") == []

@@ -69,8 +69,13 @@ async def test_one_member(version: int) -> None:
         consumer = stage.consumer(version=version)
         joined = await consumer.join()
         assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
-        assert [(member.member_id, member.metadata) for member in joined.members] == [(consumer.member_id, b"range")]
-        assert (joined.protocol_name, joined.protocol_type) == ("range", "consumer" if version >= 7 else None)
+        assert [(member.member_id, member.metadata) for member in joined.members] == [
+            (consumer.member_id, b"range")
+        ]
+        assert (joined.protocol_name, joined.protocol_type) == (
+            "range",
+            "consumer" if version >= 7 else None,
+        )
         synced = await consumer.sync({consumer.member_id: b"all"})
         assert (synced.error_code, synced.assignment, synced.protocol_name) == (0, b"all", "range")
         assert (await consumer.heartbeat(), stage.state) == ("", State.STABLE)
@@ -85,7 +90,11 @@ async def test_an_id_is_told_first() -> None:
         old, new = stage.consumer(version=3), stage.consumer(version=4)
         assert (await old.join_once()).error_code == 0
         promised = await new.join_once()
-        assert (named(promised.error_code), promised.generation_id, bool(promised.member_id)) == ("MEMBER_ID_REQUIRED", -1, True)
+        assert (named(promised.error_code), promised.generation_id, bool(promised.member_id)) == (
+            "MEMBER_ID_REQUIRED",
+            -1,
+            True,
+        )
 
 
 @jumping
@@ -108,7 +117,10 @@ async def test_a_leader_that_joins_again_rebalances() -> None:
         await stage.rebalancing()
         assert await second.heartbeat() == "REBALANCE_IN_PROGRESS"
         await second.join()
-        assert {member.member_id for member in (await joining).members} == {first.member_id, second.member_id}
+        assert {member.member_id for member in (await joining).members} == {
+            first.member_id,
+            second.member_id,
+        }
         assert first.generation == 3
 
 
@@ -131,7 +143,9 @@ async def test_leaving_by_instance_id_alone_and_in_old_versions() -> None:
         static.member_id = ""
         assert (await static.leave(), stage.state) == ("", State.EMPTY)
         await old.enter()
-        answer = await old.client.ask(ApiKey.LEAVE_GROUP, version=2, group_id=GROUP, member_id=old.member_id)
+        answer = await old.client.ask(
+            ApiKey.LEAVE_GROUP, version=2, group_id=GROUP, member_id=old.member_id
+        )
         assert (answer.error_code, stage.state) == (0, State.EMPTY)
 
 
@@ -139,7 +153,10 @@ async def test_leaving_by_instance_id_alone_and_in_old_versions() -> None:
 async def test_the_protocol_that_most_like_best() -> None:
     """The group takes the protocol with the most votes, among the protocols that all members know."""
     async with Stage() as stage:
-        consumers = [stage.consumer(protocols=names) for names in ("sticky range robin", "range robin", "robin range")]
+        consumers = [
+            stage.consumer(protocols=names)
+            for names in ("sticky range robin", "range robin", "robin range")
+        ]
         await consumers[0].enter()
         joining = [asyncio.create_task(consumer.join()) for consumer in consumers[1:]]
         await stage.rebalancing()
@@ -182,7 +199,9 @@ async def test_who_does_not_join_in_time_is_out() -> None:
         while not joining.done():  # the first lives, but does not join
             await asyncio.sleep(5)
             await first.heartbeat()
-        assert asyncio.get_running_loop().time() - started == pytest.approx(REBALANCE_MS / 1000, abs=5)
+        assert asyncio.get_running_loop().time() - started == pytest.approx(
+            REBALANCE_MS / 1000, abs=5
+        )
         assert [member.member_id for member in (await joining).members] == [second.member_id]
         assert await first.heartbeat() == "UNKNOWN_MEMBER_ID"
 
@@ -225,7 +244,9 @@ async def test_an_id_that_nobody_joins_with_is_forgotten() -> None:
         started = asyncio.get_running_loop().time()
         assert await third.leave() == ""
         assert (await first.join()).generation_id == 2
-        assert asyncio.get_running_loop().time() - started == pytest.approx(SESSION_MS / 1000, abs=0.1)
+        assert asyncio.get_running_loop().time() - started == pytest.approx(
+            SESSION_MS / 1000, abs=0.1
+        )
         assert named((await second.join_once()).error_code) == "UNKNOWN_MEMBER_ID"
 
 
@@ -290,7 +311,9 @@ async def test_a_static_member_takes_its_place_again() -> None:
         before, after = stage.consumer(instance="one"), stage.consumer(instance="one")
         await before.enter()
         joined = await after.join()
-        assert [(member.member_id, member.group_instance_id) for member in joined.members] == [(after.member_id, "one")]
+        assert [(member.member_id, member.group_instance_id) for member in joined.members] == [
+            (after.member_id, "one")
+        ]
         assert after.member_id != before.member_id
         fenced = [
             named((await before.join_once()).error_code),
@@ -316,7 +339,10 @@ async def test_a_static_member_takes_its_place_again() -> None:
         ({"protocol_type": "connect"}, "INCONSISTENT_GROUP_PROTOCOL"),
         ({"protocol_type": ""}, "INCONSISTENT_GROUP_PROTOCOL"),
         ({"protocols": []}, "INCONSISTENT_GROUP_PROTOCOL"),
-        ({"protocols": [message("JoinGroup.request.protocols", name="other")]}, "INCONSISTENT_GROUP_PROTOCOL"),
+        (
+            {"protocols": [message("JoinGroup.request.protocols", name="other")]},
+            "INCONSISTENT_GROUP_PROTOCOL",
+        ),
     ],
 )
 @jumping
@@ -344,7 +370,9 @@ async def test_who_is_no_member(question: str, fields: dict[str, Any], refusal: 
     """A stranger, or a member of another generation."""
     fields = dict(fields)
     if "generation" in fields:
-        fields["generation_id_or_member_epoch" if question == "commit" else "generation_id"] = fields.pop("generation")
+        fields["generation_id_or_member_epoch" if question == "commit" else "generation_id"] = (
+            fields.pop("generation")
+        )
     async with Stage() as stage:
         first, _ = await stage.two()
         if question == "sync":
@@ -358,7 +386,13 @@ async def test_who_is_no_member(question: str, fields: dict[str, Any], refusal: 
 
 
 @pytest.mark.parametrize(
-    "fields", [{"protocol_name": "other"}, {"protocol_name": None}, {"protocol_type": "connect"}, {"protocol_type": None}]
+    "fields",
+    [
+        {"protocol_name": "other"},
+        {"protocol_name": None},
+        {"protocol_type": "connect"},
+        {"protocol_type": None},
+    ],
 )
 @jumping
 async def test_a_protocol_that_is_not_the_groups(fields: dict[str, Any]) -> None:
@@ -379,7 +413,13 @@ async def test_others_than_the_coordinator_refuse() -> None:
         await consumer.enter()
         await consumer.client.metadata()
         told = [
-            named((await consumer.client.ask(ApiKey.JOIN_GROUP, node=2, group_id=GROUP, session_timeout_ms=SESSION_MS)).error_code),
+            named(
+                (
+                    await consumer.client.ask(
+                        ApiKey.JOIN_GROUP, node=2, group_id=GROUP, session_timeout_ms=SESSION_MS
+                    )
+                ).error_code
+            ),
             await consumer.heartbeat(node=2),
             named((await consumer.sync(node=2)).error_code),
             await consumer.leave(node=2),
@@ -405,11 +445,15 @@ async def test_a_coordinator_that_moved(version: int) -> None:
         assert await consumer.heartbeat(node=1) == "NOT_COORDINATOR"
         assert await consumer.heartbeat(node=2) == ""
         for group, node in ((GROUP, 2), ("others", 1)):
-            found = await consumer.client.ask(ApiKey.FIND_COORDINATOR, version=version, key=group, coordinator_keys=[group])
+            found = await consumer.client.ask(
+                ApiKey.FIND_COORDINATOR, version=version, key=group, coordinator_keys=[group]
+            )
             assert (found.node_id if version < 4 else found.coordinators[0].node_id) == node
 
 
-@pytest.mark.parametrize("question", ["JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"])
+@pytest.mark.parametrize(
+    "question", ["JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"]
+)
 @jumping
 async def test_scripted_errors(question: str) -> None:
     """Each request of a group can be made to fail."""
@@ -426,7 +470,9 @@ async def test_scripted_errors(question: str) -> None:
             "OffsetFetch": lambda: fetched(consumer),
         }
         answer = await asked[question]()
-        assert (answer if isinstance(answer, str) else named(answer.error_code)) == "COORDINATOR_LOAD_IN_PROGRESS"
+        assert (
+            answer if isinstance(answer, str) else named(answer.error_code)
+        ) == "COORDINATOR_LOAD_IN_PROGRESS"
         stage.cluster.assert_all_fired()
 
 
@@ -442,7 +488,11 @@ async def test_offsets_are_fetched_in_every_version(version: int) -> None:
         await consumer.enter()
         assert await consumer.commit(7, partition=1, metadata="note") == ""
         named_ones = await fetched(consumer, version, topics={"orders": [0, 1], "nothing": [0]})
-        assert offsets_of(named_ones) == {("orders", 0): (-1, -1, ""), ("orders", 1): (7, -1, "note"), ("nothing", 0): (-1, -1, "")}
+        assert offsets_of(named_ones) == {
+            ("orders", 0): (-1, -1, ""),
+            ("orders", 1): (7, -1, "note"),
+            ("nothing", 0): (-1, -1, ""),
+        }
         if version >= 2:
             assert offsets_of(await fetched(consumer, version)) == {("orders", 1): (7, -1, "note")}
         assert stage.cluster.committed(GROUP) == {("orders", 1): 7}
@@ -470,15 +520,31 @@ async def test_offsets_by_topic_id() -> None:
         known = stage.cluster.topics.existing("orders").topic_id
         path = "OffsetCommit.request.topics"
         topics = [
-            message(path, topic_id=topic_id, partitions=[message(f"{path}.partitions", partition_index=0, committed_offset=3)])
+            message(
+                path,
+                topic_id=topic_id,
+                partitions=[message(f"{path}.partitions", partition_index=0, committed_offset=3)],
+            )
             for topic_id in (known, b"x" * 16)
         ]
-        answer = await consumer.client.ask(ApiKey.OFFSET_COMMIT, version=10, group_id=GROUP, topics=topics)
-        assert [named(topic.partitions[0].error_code) for topic in answer.topics] == ["", "UNKNOWN_TOPIC_ID"]
+        answer = await consumer.client.ask(
+            ApiKey.OFFSET_COMMIT, version=10, group_id=GROUP, topics=topics
+        )
+        assert [named(topic.partitions[0].error_code) for topic in answer.topics] == [
+            "",
+            "UNKNOWN_TOPIC_ID",
+        ]
         path = "OffsetFetch.request.groups"
-        wanted = [message(f"{path}.topics", topic_id=topic_id, partition_indexes=[0]) for topic_id in (known, b"x" * 16)]
+        wanted = [
+            message(f"{path}.topics", topic_id=topic_id, partition_indexes=[0])
+            for topic_id in (known, b"x" * 16)
+        ]
         groups = [message(path, group_id=GROUP, topics=wanted)]
-        found, unknown = (await consumer.client.ask(ApiKey.OFFSET_FETCH, version=10, groups=groups)).groups[0].topics
+        found, unknown = (
+            (await consumer.client.ask(ApiKey.OFFSET_FETCH, version=10, groups=groups))
+            .groups[0]
+            .topics
+        )
         assert (found.topic_id, found.partitions[0].committed_offset) == (known, 3)
         assert named(unknown.partitions[0].error_code) == "UNKNOWN_TOPIC_ID"
 
@@ -507,7 +573,11 @@ async def test_offsets_go_with_their_topic() -> None:
         await consumer.commit(1)
         stage.cluster.delete_topic("orders")
         stage.cluster.create_topic("orders", 2)
-        assert offsets_of(await fetched(consumer, topics={"orders": [0]})) == {("orders", 0): (-1, -1, "")}
+        assert offsets_of(await fetched(consumer, topics={"orders": [0]})) == {
+            ("orders", 0): (-1, -1, "")
+        }
         assert (offsets_of(await fetched(consumer)), stage.cluster.committed(GROUP)) == ({}, {})
-        stage.cluster.fail("OffsetCommit", "TOPIC_AUTHORIZATION_FAILED", topic="orders", partition=1)
+        stage.cluster.fail(
+            "OffsetCommit", "TOPIC_AUTHORIZATION_FAILED", topic="orders", partition=1
+        )
         assert await consumer.commit(1, partition=1) == "TOPIC_AUTHORIZATION_FAILED"

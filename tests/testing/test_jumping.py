@@ -66,7 +66,9 @@ def test_time_can_pass_while_nothing_runs() -> None:
 def test_the_example_runs() -> None:
     """The example of docs/topics/testing.md runs unchanged. It is indented there, as it brings a loop of its own."""
     page = (pathlib.Path(__file__).parents[2] / "docs/topics/testing.md").read_text()
-    [example] = re.findall(r"^## Time that jumps\n.*?\n((?:    [^\n]*\n|\n)+)(?=\S)", page, re.DOTALL | re.MULTILINE)
+    [example] = re.findall(
+        r"^## Time that jumps\n.*?\n((?:    [^\n]*\n|\n)+)(?=\S)", page, re.DOTALL | re.MULTILINE
+    )
     names: dict[str, Any] = {}
     exec(textwrap.dedent(example), names)  # our own page
 
@@ -84,5 +86,8 @@ def test_a_deadlock_is_told() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner, pytest.raises(RuntimeError, match="deadlock"):
+    with (
+        asyncio.Runner(loop_factory=JumpingLoop) as runner,
+        pytest.raises(RuntimeError, match="deadlock"),
+    ):
         runner.run(main())

@@ -40,7 +40,11 @@ async def test_topic_has_its_partitions_leaders_and_config(kafka_server: ServerT
     async with WireClient(kafka_server.bootstrap_servers) as client:
         topic = (await client.metadata(["created"])).topics[0]
         assert topic.error_code == 0
-        assert [(p.partition_index, p.error_code, p.leader_id) for p in topic.partitions] == [(0, 0, 1), (1, 0, 1), (2, 0, 1)]
+        assert [(p.partition_index, p.error_code, p.leader_id) for p in topic.partitions] == [
+            (0, 0, 1),
+            (1, 0, 1),
+            (2, 0, 1),
+        ]
         assert await client.end_offsets("created") == [0, 0, 0]
     described = await asyncio.to_thread(describe, kafka_server.bootstrap_servers, "created")
     assert described["retention.ms"] == "-1"
@@ -57,7 +61,9 @@ def test_other_clients_write_and_read(kafka_server: ServerThread) -> None:
         producer.produce("foreign", b"%d" % number, partition=number % 2)
     assert producer.flush(30) == 0
     assert kafka_server.end_offsets("foreign") == [5, 5]
-    consumer = confluent.Consumer({"bootstrap.servers": kafka_server.bootstrap_servers, "group.id": "g"})
+    consumer = confluent.Consumer(
+        {"bootstrap.servers": kafka_server.bootstrap_servers, "group.id": "g"}
+    )
     consumer.assign([confluent.TopicPartition("foreign", partition, 0) for partition in (0, 1)])
     try:
         values = {consumed.value() for consumed in consumer.consume(10, timeout=30)}
@@ -72,8 +78,17 @@ async def test_features_have_the_levels_that_are_asked_for() -> None:
 
     async def level(kafka: KafkaServer) -> int:
         async with WireClient(kafka.bootstrap_servers) as client:
-            told = await client.ask(ApiKey.API_VERSIONS, version=4, client_software_name="test", client_software_version="1")
-            return next(feature.max_version_level for feature in told.finalized_features if feature.name == "transaction.version")
+            told = await client.ask(
+                ApiKey.API_VERSIONS,
+                version=4,
+                client_software_name="test",
+                client_software_version="1",
+            )
+            return next(
+                feature.max_version_level
+                for feature in told.finalized_features
+                if feature.name == "transaction.version"
+            )
 
     async with KafkaServer(features={"transaction.version": 1}) as kafka:
         assert await level(kafka) == 1
@@ -123,7 +138,9 @@ async def test_a_nodes_whole_life(own_folder: Path) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("taken", [0, 1], ids=["broker", "controller"])
 @pytest.mark.usefixtures("needs_java")
-async def test_taken_port_is_retried(taken: int, own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_taken_port_is_retried(
+    taken: int, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another process binds a port between choosing and starting. The node starts on other ports."""
     choose = kafka_server.free_ports
     chosen: list[tuple[int, ...]] = []
@@ -155,7 +172,8 @@ async def test_kafka_3_9_takes_old_requests() -> None:
         assert await kafka.end_offsets("old") == [0, 0]
         async with WireClient(kafka.bootstrap_servers) as client:
             versions = {
-                api.api_key: (api.min_version, api.max_version) for api in (await client.ask(ApiKey.API_VERSIONS, version=0)).api_keys
+                api.api_key: (api.min_version, api.max_version)
+                for api in (await client.ask(ApiKey.API_VERSIONS, version=0)).api_keys
             }
         assert versions[ApiKey.PRODUCE] == (0, 11)
 
@@ -177,7 +195,12 @@ asyncio.run(main())
 def test_node_ends_with_its_parent(ending: signal.Signals, tmp_path: Path) -> None:
     """Killed or interrupted, the parent takes the node with it; interrupted, it also removes the node's folder."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    ) as parent:
         assert parent.stdout is not None
         node = psutil.Process(int(parent.stdout.readline()))
         assert node.name() == "java"
@@ -200,7 +223,9 @@ child.wait()
 @pytest.mark.parametrize("how", ["prctl", "pipe"] if sys.platform == "linux" else ["pipe"])
 def test_guard(how: str) -> None:
     """A process behind the guard ends when its parent is killed, with Linux's mechanism and with the portable one."""
-    with subprocess.Popen([sys.executable, "-c", GUARDED, kafka_server._GUARD, how], stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", GUARDED, kafka_server._GUARD, how], stdout=subprocess.PIPE
+    ) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         watchers = child.children()
@@ -213,7 +238,9 @@ def test_guard(how: str) -> None:
 
 def test_guard_of_a_child_that_ended_kills_nobody() -> None:
     """The portable guard's watcher ends by itself when what it guards has ended, and leaves the number of that process alone."""
-    with subprocess.Popen([sys.executable, "-c", GUARDED, kafka_server._GUARD, "pipe"], stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", GUARDED, kafka_server._GUARD, "pipe"], stdout=subprocess.PIPE
+    ) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         (watcher,) = child.children()
@@ -226,16 +253,22 @@ def test_guard_of_a_child_that_ended_kills_nobody() -> None:
 
 
 @pytest.mark.asyncio
-async def test_node_that_ends_shows_its_log(fake_java: Callable[[str], None], own_folder: Path) -> None:
+async def test_node_that_ends_shows_its_log(
+    fake_java: Callable[[str], None], own_folder: Path
+) -> None:
     """A node that does not start fails at once, with its status and the end of its log. Nothing of it stays."""
     fake_java("if main == 'kafka.Kafka': sys.exit('FATAL: the disk is made of cheese')")
-    with pytest.raises(KafkaServerFailed, match=r"Kafka 4\.3\.1 ended with status 1\n.*made of cheese"):
+    with pytest.raises(
+        KafkaServerFailed, match=r"Kafka 4\.3\.1 ended with status 1\n.*made of cheese"
+    ):
         await KafkaServer().start()
     assert left_in(own_folder) == []
 
 
 @pytest.mark.asyncio
-async def test_folder_that_cannot_be_prepared_shows_the_log(fake_java: Callable[[str], None], own_folder: Path) -> None:
+async def test_folder_that_cannot_be_prepared_shows_the_log(
+    fake_java: Callable[[str], None], own_folder: Path
+) -> None:
     """The step before the node's start fails in the same manner."""
     fake_java("sys.exit('Unknown property')")
     with pytest.raises(KafkaServerFailed, match=r"could not prepare its folder\nUnknown property"):
@@ -290,7 +323,9 @@ async def test_port_of_another_kafka_is_not_ours(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("at", ["kafka.tools.StorageTool", "kafka.Kafka"])
-async def test_cancelled_start_leaves_nothing(at: str, fake_java: Callable[[str], None], own_folder: Path) -> None:
+async def test_cancelled_start_leaves_nothing(
+    at: str, fake_java: Callable[[str], None], own_folder: Path
+) -> None:
     """Cancelled while it prepares or while it waits for the node: no process, no folder; and it can be started again."""
     pipe = own_folder.parent / "pipe"
     os.mkfifo(pipe)
@@ -312,7 +347,9 @@ async def test_cancelled_start_leaves_nothing(at: str, fake_java: Callable[[str]
 
 
 @pytest.mark.asyncio
-async def test_cancelled_start_leaves_nothing_in_any_turn(fake_java: Callable[[str], None], own_folder: Path) -> None:
+async def test_cancelled_start_leaves_nothing_in_any_turn(
+    fake_java: Callable[[str], None], own_folder: Path
+) -> None:
     """The start is cancelled in each event-loop iteration, from the first to those in which the process exists. Nothing stays."""
     fake_java("signal.pause()")
     # `java` is remembered from here on, so that most iterations are those of the process
@@ -333,7 +370,9 @@ async def test_cancelled_start_leaves_nothing_in_any_turn(fake_java: Callable[[s
 
 
 @pytest.mark.asyncio
-async def test_cancelled_while_jars_are_fetched(fake_java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_while_jars_are_fetched(
+    fake_java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cancelled while Maven is at work: Maven is ended."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -46,7 +46,9 @@ print(len(partitions), sorted(values) == list(range(count)))
 def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process, and where its cluster is."""
     command = [sys.executable, "-W", "error", "-m", "aioproducer.testing", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             where = re.fullmatch(r"bootstrap\.servers=(.+)\n", process.stdout.readline())
@@ -63,7 +65,13 @@ def test_another_process_writes_and_reads(ending: signal.Signals) -> None:
         assert len(servers.split(",")) == 3
         assert process.stdout is not None
         assert re.search(r"\bMetadata 0-\d+, .*\bProduce \d+-\d+, ", process.stdout.readline())
-        client = subprocess.run([sys.executable, "-c", CLIENT, servers, "orders"], capture_output=True, text=True, timeout=120, check=False)
+        client = subprocess.run(
+            [sys.executable, "-c", CLIENT, servers, "orders"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert (client.stdout, client.returncode) == ("6 True\n", 0), client.stderr
         process.send_signal(ending)
         out, complaints = process.communicate(timeout=GONE_SECONDS)
@@ -73,11 +81,29 @@ def test_another_process_writes_and_reads(ending: signal.Signals) -> None:
 def test_a_cluster_with_security(tmp_path: pathlib.Path) -> None:
     """confluent-kafka trusts the authority that the process wrote, and authenticates."""
     authority = tmp_path / "ca.pem"
-    options = ("--security", "SASL_SSL", "--user", "alice:canary-alice", "--session-ms", "60000", "--authority", str(authority))
+    options = (
+        "--security",
+        "SASL_SSL",
+        "--user",
+        "alice:canary-alice",
+        "--session-ms",
+        "60000",
+        "--authority",
+        str(authority),
+    )
     with served("--topic", "orders", *options) as (process, servers):
-        peer: dict[str, Any] = {"bootstrap.servers": servers, "security.protocol": "SASL_SSL", "ssl.ca.location": str(authority)}
+        peer: dict[str, Any] = {
+            "bootstrap.servers": servers,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(authority),
+        }
         producer = confluent_kafka.Producer(
-            peer | {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": "canary-alice"}
+            peer
+            | {
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "alice",
+                "sasl.password": "canary-alice",
+            }
         )
         producer.produce("orders", b"v")
         assert producer.flush(30) == 0

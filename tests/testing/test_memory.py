@@ -46,7 +46,9 @@ class Recorder(asyncio.Protocol):
         self.events.append("resume")
 
 
-async def connect(near: Recorder | None = None, far: Recorder | None = None) -> tuple[Recorder, Recorder]:
+async def connect(
+    near: Recorder | None = None, far: Recorder | None = None
+) -> tuple[Recorder, Recorder]:
     near, far = near or Recorder(), far or Recorder()
     network = MemoryNetwork()
     network.listen("here", 1, lambda: far)

@@ -67,8 +67,12 @@ async def test_in_the_loop_of_the_test(fake_cluster):
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """A project's tests, in a process of their own; warnings are errors."""
-    pytester.makepyprojecttoml('[tool.pytest.ini_options]\nfilterwarnings = ["error", "ignore:.*asyncio_default_fixture_loop_scope"]\n')
-    return pytester.runpytest_subprocess("-p", "no:randomly", "-p", "no:cacheprovider", "-rs", *arguments)
+    pytester.makepyprojecttoml(
+        '[tool.pytest.ini_options]\nfilterwarnings = ["error", "ignore:.*asyncio_default_fixture_loop_scope"]\n'
+    )
+    return pytester.runpytest_subprocess(
+        "-p", "no:randomly", "-p", "no:cacheprovider", "-rs", *arguments
+    )
 
 
 @pytest.mark.asyncio
@@ -84,7 +88,9 @@ def test_a_web_application_in_a_plain_test(fake_cluster: FakeClusterThread) -> N
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
-        async with Producer(**fake_cluster.client_options, retry_backoff_ms=1) as app.state.producer:
+        async with Producer(
+            **fake_cluster.client_options, retry_backoff_ms=1
+        ) as app.state.producer:
             yield
 
     app = FastAPI(lifespan=running)
@@ -122,7 +128,9 @@ def test_every_kind_of_asynchronous_test(pytester: pytest.Pytester, kind: str) -
     """The cluster is in the test's own loop; a fault that did not happen fails the test, one that happened does not."""
     mark, arguments = KINDS[kind]
     marks = f"pytestmark = pytest.mark.{mark}" if mark else ""
-    backend = '\n@pytest.fixture\ndef anyio_backend():\n    return "asyncio"\n' if mark == "anyio" else ""
+    backend = (
+        '\n@pytest.fixture\ndef anyio_backend():\n    return "asyncio"\n' if mark == "anyio" else ""
+    )
     pytester.makepyfile(TESTS.replace("MARK", marks + backend))
     result = run(pytester, *arguments)
     result.assert_outcomes(passed=3, errors=1)
@@ -148,9 +156,17 @@ class TestOrders:
 
 @pytest.mark.parametrize(
     ("scope", "default"),
-    [("function", "session"), ("class", "session"), ("module", "function"), ("package", "function"), ("session", "function")],
+    [
+        ("function", "session"),
+        ("class", "session"),
+        ("module", "function"),
+        ("package", "function"),
+        ("session", "function"),
+    ],
 )
-def test_the_loop_of_the_test_whatever_its_scope(pytester: pytest.Pytester, scope: str, default: str) -> None:
+def test_the_loop_of_the_test_whatever_its_scope(
+    pytester: pytest.Pytester, scope: str, default: str
+) -> None:
     """The loop of the test's marker, whatever the default of fixtures is. The cluster was in a loop that did not run: `start` hung."""
     pytester.makepyfile(IN_A_LOOP.replace(" ARGUMENTS", f"(loop_scope={scope!r})"))
     # a package has a loop for itself
@@ -160,12 +176,19 @@ def test_the_loop_of_the_test_whatever_its_scope(pytester: pytest.Pytester, scop
 
 def test_the_default_loop_of_tests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(IN_A_LOOP.replace(" ARGUMENTS", ""))
-    options = ("-o", "asyncio_default_test_loop_scope=session", "-o", "asyncio_default_fixture_loop_scope=function")
+    options = (
+        "-o",
+        "asyncio_default_test_loop_scope=session",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+    )
     run(pytester, *options).assert_outcomes(passed=2)
 
 
 def test_a_fault_that_did_not_happen_fails_a_plain_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("def test_unfired(fake_cluster): fake_cluster.fail('Produce', 'REQUEST_TIMED_OUT')")
+    pytester.makepyfile(
+        "def test_unfired(fake_cluster): fake_cluster.fail('Produce', 'REQUEST_TIMED_OUT')"
+    )
     result = run(pytester, "-p", "no:asyncio", "-p", "no:anyio")
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*faults that did not happen: *Produce*"])
@@ -212,7 +235,9 @@ def test_a_backend_that_is_not_asyncio(pytester: pytest.Pytester) -> None:
     """)
     result = run(pytester)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*aioproducer runs on asyncio alone: let the fixture anyio_backend return 'asyncio'*"])
+    result.stdout.fnmatch_lines(
+        ["*aioproducer runs on asyncio alone: let the fixture anyio_backend return 'asyncio'*"]
+    )
 
 
 def test_nothing_that_runs_asynchronous_tests(pytester: pytest.Pytester) -> None:
@@ -236,11 +261,15 @@ def test_no_java_is_a_skip_with_its_reason(
     result.stdout.fnmatch_lines(["*Java*"])
 
 
-def test_loading_it_imports_nothing(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_it_imports_nothing(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """pytest loads the plugin in every run of every project that has the package installed. The plugin loads itself and its two parent
     packages, which import nothing. All other loaded modules are of the standard library and of pytest.
     """
-    assert [point.value for point in entry_points(group="pytest11", name="aioproducer")] == ["aioproducer.testing.plugin"]
+    assert [point.value for point in entry_points(group="pytest11", name="aioproducer")] == [
+        "aioproducer.testing.plugin"
+    ]
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others' plugins load what they like
     pytester.makepyfile("""
         import sys
@@ -256,17 +285,20 @@ def test_loading_it_imports_nothing(pytester: pytest.Pytester, monkeypatch: pyte
     """)
     result = run(pytester, "-s", "-p", "aioproducer.testing.plugin")
     result.assert_outcomes(passed=1)
-    assert "LOADED ['aioproducer', 'aioproducer.testing', 'aioproducer.testing.plugin']" in result.stdout.str()
+    assert (
+        "LOADED ['aioproducer', 'aioproducer.testing', 'aioproducer.testing.plugin']"
+        in result.stdout.str()
+    )
 
 
 def test_the_packages_give_their_names_when_asked() -> None:
     """The packages give the names in `__all__` and no others. They import nothing before."""
-    assert [getattr(aioproducer.testing, name).__name__ for name in aioproducer.testing.__all__] == aioproducer.testing.__all__
+    assert [
+        getattr(aioproducer.testing, name).__name__ for name in aioproducer.testing.__all__
+    ] == aioproducer.testing.__all__
     with pytest.raises(AttributeError, match="Nothing"):
         aioproducer.testing.Nothing  # type: ignore[attr-defined]  # noqa: B018
-    code = (
-        "import sys, aioproducer.testing.plugin as _; print([name for name in sys.modules if name.startswith(('aioproducer.', 'anyio'))])"
-    )
+    code = "import sys, aioproducer.testing.plugin as _; print([name for name in sys.modules if name.startswith(('aioproducer.', 'anyio'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['aioproducer.testing', 'aioproducer.testing.plugin']"
 

@@ -44,12 +44,28 @@ class Story:
     async def plain(self, user: str = "alice", password: str | None = None) -> Any:
         """The answer to the token."""
         assert (await self.handshake()).error_code == 0
-        return await self.token(f"\0{user}\0{USERS[user] if password is None else password}".encode())
+        return await self.token(
+            f"\0{user}\0{USERS[user] if password is None else password}".encode()
+        )
 
-    async def scram(self, mechanism: str, user: str = "alice", password: str | None = None, extensions: str = "", **how: Any) -> Any:
+    async def scram(
+        self,
+        mechanism: str,
+        user: str = "alice",
+        password: str | None = None,
+        extensions: str = "",
+        **how: Any,
+    ) -> Any:
         """The last answer."""
         assert (await self.handshake(mechanism)).error_code == 0
-        return await scram(self.token, mechanism, user, USERS[user] if password is None else password, extensions, **how)
+        return await scram(
+            self.token,
+            mechanism,
+            user,
+            USERS[user] if password is None else password,
+            extensions,
+            **how,
+        )
 
     async def produce(self, **fields: Any) -> Any:
         return await produce(self.client, batch(b"v"), **fields)
@@ -77,15 +93,21 @@ async def scram(
         return answer
     first = bytes(answer.auth_bytes)
     fields = dict(part.split(b"=", 1) for part in first.split(b","))
-    salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(fields[b"s"]), int(fields[b"i"]))
-    unproved = b"c=" + base64.b64encode((binding or header).encode()) + b",r=" + (nonce or fields[b"r"])
+    salted = hashlib.pbkdf2_hmac(
+        name, password.encode(), base64.b64decode(fields[b"s"]), int(fields[b"i"])
+    )
+    unproved = (
+        b"c=" + base64.b64encode((binding or header).encode()) + b",r=" + (nonce or fields[b"r"])
+    )
     said = b",".join((bare, first, unproved))
     key = hmac.digest(salted, b"Client Key", name)
     signature = hmac.digest(hashlib.new(name, key).digest(), said, name)
     proof = bytes(one ^ other for one, other in zip(key, signature, strict=True))
     answer = await send(unproved + b",p=" + base64.b64encode(proof))
     if not answer.error_code:
-        assert bytes(answer.auth_bytes) == b"v=" + base64.b64encode(hmac.digest(hmac.digest(salted, b"Server Key", name), said, name))
+        assert bytes(answer.auth_bytes) == b"v=" + base64.b64encode(
+            hmac.digest(hmac.digest(salted, b"Server Key", name), said, name)
+        )
     return answer
 
 
@@ -118,26 +140,59 @@ async def test_a_user_is_let_in(mechanism: str, user: str) -> None:
         assert (answer.error_code, answer.session_lifetime_ms, answer.error_message) == (0, 0, "")
         assert (await one.produce()).error_code == 0
         (told,) = one.cluster.security.authentications
-        assert (told.principal, told.mechanism, told.is_renewal, told.error, told.broker) == (user, mechanism, False, 0, 1)
+        assert (told.principal, told.mechanism, told.is_renewal, told.error, told.broker) == (
+            user,
+            mechanism,
+            False,
+            0,
+            1,
+        )
         assert len(one.cluster.security.dials) == 1
         assert one.cluster.violations == []
         assert "canary" not in repr([request.message for request in one.cluster.requests()])
-        assert not any(bytes(request.message.auth_bytes) for request in one.cluster.requests("SaslAuthenticate"))
+        assert not any(
+            bytes(request.message.auth_bytes)
+            for request in one.cluster.requests("SaslAuthenticate")
+        )
 
 
 @jumping
 async def test_refusals_have_kafkas_texts_and_delay() -> None:
     """Kafka 4.3.1 answered so, after some 300 ms, and closed."""
     refused: list[tuple[Callable[[Story], Awaitable[Any]], str]] = [
-        (lambda one: one.plain(password="canary-wrong"), "Authentication failed: Invalid username or password"),
+        (
+            lambda one: one.plain(password="canary-wrong"),
+            "Authentication failed: Invalid username or password",
+        ),
         (lambda one: one.plain(password=""), "Authentication failed: password not specified"),
-        (lambda one: one.scram("SCRAM-SHA-512", password="canary-wrong"), GENERIC.format("authentication", "SCRAM-SHA-512")),
-        (lambda one: one.scram("SCRAM-SHA-256", "nobody", "canary-x"), GENERIC.format("authentication", "SCRAM-SHA-256")),
-        (lambda one: one.scram("SCRAM-SHA-256", "älice", "canary-x"), GENERIC.format("authentication", "SCRAM-SHA-256")),
-        (lambda one: one.scram("SCRAM-SHA-256", nonce=b"client-nonce"), GENERIC.format("authentication", "SCRAM-SHA-256")),
-        (lambda one: one.scram("SCRAM-SHA-256", binding="y,,"), GENERIC.format("authentication", "SCRAM-SHA-256")),
-        (lambda one: one.scram("SCRAM-SHA-256", header="y,,"), GENERIC.format("authentication", "SCRAM-SHA-256")),
-        (lambda one: one.scram("SCRAM-SHA-256", header="n,a=bob,"), "Authentication failed: Client requested an authorization id"),
+        (
+            lambda one: one.scram("SCRAM-SHA-512", password="canary-wrong"),
+            GENERIC.format("authentication", "SCRAM-SHA-512"),
+        ),
+        (
+            lambda one: one.scram("SCRAM-SHA-256", "nobody", "canary-x"),
+            GENERIC.format("authentication", "SCRAM-SHA-256"),
+        ),
+        (
+            lambda one: one.scram("SCRAM-SHA-256", "älice", "canary-x"),
+            GENERIC.format("authentication", "SCRAM-SHA-256"),
+        ),
+        (
+            lambda one: one.scram("SCRAM-SHA-256", nonce=b"client-nonce"),
+            GENERIC.format("authentication", "SCRAM-SHA-256"),
+        ),
+        (
+            lambda one: one.scram("SCRAM-SHA-256", binding="y,,"),
+            GENERIC.format("authentication", "SCRAM-SHA-256"),
+        ),
+        (
+            lambda one: one.scram("SCRAM-SHA-256", header="y,,"),
+            GENERIC.format("authentication", "SCRAM-SHA-256"),
+        ),
+        (
+            lambda one: one.scram("SCRAM-SHA-256", header="n,a=bob,"),
+            "Authentication failed: Client requested an authorization id",
+        ),
     ]
     async with story() as one:
         for asking, text in refused:
@@ -167,14 +222,18 @@ async def test_the_authorization_id_may_be_the_users_own() -> None:
         assert (await one.scram("SCRAM-SHA-256", header="n,a=alice,")).error_code == 0
         one.client.close()
         await one.handshake()
-        assert (await one.token(b"alice canary-alice")).error_message == "Invalid SASL/PLAIN response: expected 3 tokens, got 1"
+        assert (
+            await one.token(b"alice canary-alice")
+        ).error_message == "Invalid SASL/PLAIN response: expected 3 tokens, got 1"
 
 
 @jumping
 async def test_delegation_tokens() -> None:
     """By SCRAM with tokenauth alone; they have a life, which is the session's, and an owner."""
     async with story() as one:
-        one.cluster.security.grant_token("token-1", "canary-hmac", owner="alice", lifetime_ms=10_000)
+        one.cluster.security.grant_token(
+            "token-1", "canary-hmac", owner="alice", lifetime_ms=10_000
+        )
         await asyncio.sleep(4)
         answer = await one.scram("SCRAM-SHA-256", "token-1", "canary-hmac", ",tokenauth=true")
         assert (answer.error_code, answer.session_lifetime_ms) == (0, 6000)
@@ -183,7 +242,9 @@ async def test_delegation_tokens() -> None:
         assert (await one.scram("SCRAM-SHA-256", "token-1", "canary-hmac")).error_code == 58
         one.client.close()
         await asyncio.sleep(6)
-        assert (await one.scram("SCRAM-SHA-256", "token-1", "canary-hmac", ",tokenauth=true")).error_code == 58
+        assert (
+            await one.scram("SCRAM-SHA-256", "token-1", "canary-hmac", ",tokenauth=true")
+        ).error_code == 58
 
 
 # --- the states of a connection
@@ -195,11 +256,19 @@ async def test_nothing_else_before_the_handshake() -> None:
     async with story() as one:
         await lost(one.client.metadata())
         one.client.close()
-        await lost(one.client.ask(ApiKey.API_VERSIONS, version=3, client_software_name="t", client_software_version="1"))
+        await lost(
+            one.client.ask(
+                ApiKey.API_VERSIONS,
+                version=3,
+                client_software_name="t",
+                client_software_version="1",
+            )
+        )
         one.client.close()
         await lost(one.token(b"\0alice\0canary-alice"))
         assert [violation.what for violation in one.cluster.violations] == [
-            f"{name} before the connection is authenticated by SASL" for name in ("Metadata", "ApiVersions", "SaslAuthenticate")
+            f"{name} before the connection is authenticated by SASL"
+            for name in ("Metadata", "ApiVersions", "SaslAuthenticate")
         ]
 
 
@@ -212,10 +281,15 @@ async def test_nothing_else_within_an_exchange(*, is_first: bool) -> None:
             await one.plain()
         await one.handshake()
         answer = await one.produce()
-        assert (answer.error_code, answer.error_message) == (34, "Unexpected Kafka request of type PRODUCE during SASL authentication.")
+        assert (answer.error_code, answer.error_message) == (
+            34,
+            "Unexpected Kafka request of type PRODUCE during SASL authentication.",
+        )
         await lost(one.client.metadata())
         assert one.cluster.values("orders") == []
-        assert [violation.what for violation in one.cluster.violations] == ["Produce within an exchange of SASL"]
+        assert [violation.what for violation in one.cluster.violations] == [
+            "Produce within an exchange of SASL"
+        ]
 
 
 @jumping
@@ -225,7 +299,9 @@ async def test_requests_may_follow_each_other_without_a_pause() -> None:
         await one.client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
         await one.token(b"\0alice\0canary-alice")
         before = [one.produce() for _ in range(5)]
-        answers = await asyncio.gather(*before, one.handshake(), one.token(b"\0alice\0canary-alice"), one.produce())
+        answers = await asyncio.gather(
+            *before, one.handshake(), one.token(b"\0alice\0canary-alice"), one.produce()
+        )
         assert [answer.error_code for answer in answers] == [0] * 8
         assert one.cluster.end_offsets("orders") == {0: 6}
 
@@ -251,7 +327,10 @@ async def test_a_listener_without_sasl_stays_open() -> None:
         cluster.create_topic("orders")
         one = Story(cluster)
         async with one.client:
-            assert ((await one.handshake()).error_code, (await one.token(b"")).error_code) == (34, 34)
+            assert ((await one.handshake()).error_code, (await one.token(b"")).error_code) == (
+                34,
+                34,
+            )
             assert (await one.produce()).error_code == 0
             assert cluster.violations == []
 
@@ -270,14 +349,20 @@ async def test_raw_tokens_after_a_handshake_of_version_0() -> None:
         def connection_lost(self, _error: Exception | None) -> None:
             self.is_lost = True
 
-    async with FakeCluster(memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users=USERS)) as cluster:
+    async with FakeCluster(
+        memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users=USERS)
+    ) as cluster:
         assert cluster.network is not None
         handshake = struct.pack(">hhih", 17, 0, 7, -1) + struct.pack(">h", 5) + b"PLAIN"
         metadata = struct.pack(">hhihi", 3, 1, 8, -1, -1)
         for token, lets_in in ((b"\0alice\0canary-alice", True), (b"\0alice\0canary-x", False)):
             raw = Raw()
             stream = await cluster.network.dial(*cluster.brokers[1].address, lambda raw=raw: raw)
-            stream.write(b"".join(struct.pack(">i", len(frame)) + frame for frame in (handshake, token, metadata)))
+            stream.write(
+                b"".join(
+                    struct.pack(">i", len(frame)) + frame for frame in (handshake, token, metadata)
+                )
+            )
             await asyncio.sleep(1)
             assert raw.data[4:10] == struct.pack(">ih", 7, 0)
             rest = raw.data[4 + struct.unpack(">i", raw.data[:4])[0] :]
@@ -346,8 +431,15 @@ async def test_refused_renewals() -> None:
         one.client.close()
 
         await one.scram("SCRAM-SHA-512")
-        assert (await one.scram("SCRAM-SHA-512", password="canary-x")).error_message == GENERIC.format("re-authentication", "SCRAM-SHA-512")
-        assert [told.error for told in one.cluster.security.authentications if told.is_renewal] == [58, 58, 33, 58]
+        assert (
+            await one.scram("SCRAM-SHA-512", password="canary-x")
+        ).error_message == GENERIC.format("re-authentication", "SCRAM-SHA-512")
+        assert [told.error for told in one.cluster.security.authentications if told.is_renewal] == [
+            58,
+            58,
+            33,
+            58,
+        ]
 
 
 # --- users come and go
@@ -385,16 +477,22 @@ async def test_users_are_revoked_and_granted() -> None:
 @jumping
 async def test_one_node_differs() -> None:
     """A broker that does not know the user yet; a broker that is added later knows what all know."""
-    async with FakeCluster(2, memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users=USERS)) as cluster:
+    async with FakeCluster(
+        2, memory=True, security=ListenerSecurity("SASL_PLAINTEXT", users=USERS)
+    ) as cluster:
         cluster.security.revoke("alice", broker=2)
         cluster.security.grant("carol", "canary-carol")
         cluster.security.change(mechanisms=("PLAIN",), broker=1)
         await cluster.add_broker()
         found = {}
         for number, broker in cluster.brokers.items():
-            async with WireClient("{}:{}".format(*broker.address), dialer=cluster.network) as client:
+            async with WireClient(
+                "{}:{}".format(*broker.address), dialer=cluster.network
+            ) as client:
                 handshake = await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
-                answer = await client.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=b"\0alice\0canary-alice")
+                answer = await client.ask(
+                    ApiKey.SASL_AUTHENTICATE, auth_bytes=b"\0alice\0canary-alice"
+                )
                 found[number] = (len(handshake.mechanisms), answer.error_code)
         assert found == {1: (1, 0), 2: (3, 58), 3: (3, 0)}
         with pytest.raises(ValueError, match="no broker 9"):
@@ -416,7 +514,9 @@ async def test_scripted_answers() -> None:
         one.cluster.fail("SaslHandshake", disconnect="before")
         await lost(one.handshake())
         one.client.close()
-        one.cluster.rewrite("SaslAuthenticate", lambda told: setattr(told, "session_lifetime_ms", 2**63 - 1))
+        one.cluster.rewrite(
+            "SaslAuthenticate", lambda told: setattr(told, "session_lifetime_ms", 2**63 - 1)
+        )
         assert (await one.plain()).session_lifetime_ms == 2**63 - 1
         one.cluster.assert_all_fired()
 

@@ -36,7 +36,9 @@ async def codes(client: WireClient, topics: list[str] | None) -> dict[str, int]:
 
 
 async def begin(client: WireClient, transactional_id: str | None) -> Any:
-    return await client.ask(ApiKey.INIT_PRODUCER_ID, transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    return await client.ask(
+        ApiKey.INIT_PRODUCER_ID, transactional_id=transactional_id, transaction_timeout_ms=60_000
+    )
 
 
 @jumping
@@ -46,7 +48,12 @@ async def test_metadata() -> None:
         by_id = (await client.metadata(["orders"])).topics[0].topic_id
         cluster.security.deny("ANONYMOUS", "Describe", topic="orders")
         cluster.security.deny("ANONYMOUS", "Describe", topic="missing")
-        assert await codes(client, ["orders", "audit", "missing", "other"]) == {"orders": TOPIC, "audit": 0, "missing": TOPIC, "other": 3}
+        assert await codes(client, ["orders", "audit", "missing", "other"]) == {
+            "orders": TOPIC,
+            "audit": 0,
+            "missing": TOPIC,
+            "other": 3,
+        }
         assert await codes(client, None) == {"audit": 0}
         asked = message("Metadata.request.topics", name=None, topic_id=by_id)
         assert (await client.ask(ApiKey.METADATA, topics=[asked])).topics[0].error_code == TOPIC
@@ -92,7 +99,10 @@ async def test_producer_ids() -> None:
         cluster.security.allow("ANONYMOUS", "IdempotentWrite")
         assert (await begin(client, None)).error_code == 0
         cluster.security.deny("ANONYMOUS", "Write", transactional_id="tx")
-        assert ((await begin(client, "tx")).error_code, (await begin(client, "other")).error_code) == (ID, 0)
+        assert (
+            (await begin(client, "tx")).error_code,
+            (await begin(client, "other")).error_code,
+        ) == (ID, 0)
 
 
 @jumping
@@ -100,26 +110,48 @@ async def test_transactions() -> None:
     """Each request of a transaction, with the error of what it lacks."""
     async with staged(transaction_version=1) as (cluster, client):
         holder = await begin(client, "tx")
-        known = {"transactional_id": "tx", "producer_id": holder.producer_id, "producer_epoch": holder.producer_epoch}
+        known = {
+            "transactional_id": "tx",
+            "producer_id": holder.producer_id,
+            "producer_epoch": holder.producer_epoch,
+        }
 
         async def add() -> list[int]:
-            topics = [message("AddPartitionsToTxn.request.topics", name=name, partitions=[0]) for name in ("orders", "audit")]
-            answer = await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version=3, topics=topics, **known)
+            topics = [
+                message("AddPartitionsToTxn.request.topics", name=name, partitions=[0])
+                for name in ("orders", "audit")
+            ]
+            answer = await client.ask(
+                ApiKey.ADD_PARTITIONS_TO_TXN, version=3, topics=topics, **known
+            )
             return [topic.partitions[0].error_code for topic in answer.topics]
 
         async def commit_offsets() -> int:
-            part = message("TxnOffsetCommit.request.topics.partitions", partition_index=0, committed_offset=1)
+            part = message(
+                "TxnOffsetCommit.request.topics.partitions", partition_index=0, committed_offset=1
+            )
             topics = [message("TxnOffsetCommit.request.topics", name="orders", partitions=[part])]
-            answer = await client.ask(ApiKey.TXN_OFFSET_COMMIT, version=3, group_id="g", topics=topics, **known)
+            answer = await client.ask(
+                ApiKey.TXN_OFFSET_COMMIT, version=3, group_id="g", topics=topics, **known
+            )
             code: int = answer.topics[0].partitions[0].error_code
             return code
 
         async def others() -> list[int]:
-            add_offsets = await client.ask(ApiKey.ADD_OFFSETS_TO_TXN, version=3, group_id="g", **known)
+            add_offsets = await client.ask(
+                ApiKey.ADD_OFFSETS_TO_TXN, version=3, group_id="g", **known
+            )
             end = await client.ask(ApiKey.END_TXN, version=3, committed=True, **known)
             found = await client.ask(ApiKey.FIND_COORDINATOR, version=3, key="tx", key_type=1)
-            group = await client.ask(ApiKey.FIND_COORDINATOR, version=4, coordinator_keys=["g"], key_type=0)
-            return [add_offsets.error_code, end.error_code, found.error_code, group.coordinators[0].error_code]
+            group = await client.ask(
+                ApiKey.FIND_COORDINATOR, version=4, coordinator_keys=["g"], key_type=0
+            )
+            return [
+                add_offsets.error_code,
+                end.error_code,
+                found.error_code,
+                group.coordinators[0].error_code,
+            ]
 
         cluster.security.deny("*", "Write", topic="orders")
         assert await add() == [TOPIC, 55]
@@ -139,7 +171,13 @@ async def test_transactions() -> None:
         assert await add() == [ID, ID]
         assert await commit_offsets() == ID
         assert await others() == [ID, ID, ID, GROUP]
-        transactional = batch(b"v", attributes=16, producer_id=holder.producer_id, epoch=holder.producer_epoch, sequence=0)
+        transactional = batch(
+            b"v",
+            attributes=16,
+            producer_id=holder.producer_id,
+            epoch=holder.producer_epoch,
+            sequence=0,
+        )
         assert (await produce(client, transactional, transactional_id="tx")).error_code == ID
 
 
@@ -149,17 +187,24 @@ async def test_offsets_of_groups() -> None:
     async with staged() as (cluster, client):
 
         async def commit(name: str) -> int:
-            part = message("OffsetCommit.request.topics.partitions", partition_index=0, committed_offset=1)
+            part = message(
+                "OffsetCommit.request.topics.partitions", partition_index=0, committed_offset=1
+            )
             topics = [message("OffsetCommit.request.topics", name=name, partitions=[part])]
             answer = await client.ask(ApiKey.OFFSET_COMMIT, version=9, group_id="g", topics=topics)
             code: int = answer.topics[0].partitions[0].error_code
             return code
 
         async def fetch(*names: str) -> tuple[int, dict[str, int]]:
-            topics = [message("OffsetFetch.request.groups.topics", name=name, partition_indexes=[0]) for name in names] or None
+            topics = [
+                message("OffsetFetch.request.groups.topics", name=name, partition_indexes=[0])
+                for name in names
+            ] or None
             groups = [message("OffsetFetch.request.groups", group_id="g", topics=topics)]
             (group,) = (await client.ask(ApiKey.OFFSET_FETCH, version=9, groups=groups)).groups
-            return group.error_code, {topic.name: topic.partitions[0].error_code for topic in group.topics}
+            return group.error_code, {
+                topic.name: topic.partitions[0].error_code for topic in group.topics
+            }
 
         assert [await commit("orders"), await commit("audit")] == [0, 0]
         cluster.security.deny("*", "Read", topic="orders")
@@ -178,14 +223,27 @@ async def test_lists_of_transactions() -> None:
     """Ids that may not be described are left out of the list; described by name, they are refused; topics are left out."""
     async with staged(transaction_version=1) as (cluster, client):
         holder = await begin(client, "tx")
-        known = {"transactional_id": "tx", "producer_id": holder.producer_id, "producer_epoch": holder.producer_epoch}
-        topics = [message("AddPartitionsToTxn.request.topics", name=name, partitions=[0]) for name in ("orders", "audit")]
+        known = {
+            "transactional_id": "tx",
+            "producer_id": holder.producer_id,
+            "producer_epoch": holder.producer_epoch,
+        }
+        topics = [
+            message("AddPartitionsToTxn.request.topics", name=name, partitions=[0])
+            for name in ("orders", "audit")
+        ]
         await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, version=3, topics=topics, **known)
 
         async def seen() -> tuple[int, int, list[str]]:
             listed = await client.ask(ApiKey.LIST_TRANSACTIONS)
-            (told,) = (await client.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=["tx"])).transaction_states
-            return len(listed.transaction_states), told.error_code, [topic.topic for topic in told.topics]
+            (told,) = (
+                await client.ask(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=["tx"])
+            ).transaction_states
+            return (
+                len(listed.transaction_states),
+                told.error_code,
+                [topic.topic for topic in told.topics],
+            )
 
         assert await seen() == (1, 0, ["orders", "audit"])
         cluster.security.deny("*", "Describe", topic="orders")
@@ -197,14 +255,18 @@ async def test_lists_of_transactions() -> None:
 @jumping
 async def test_denials_are_each_users_own() -> None:
     """Over SASL: alice may not what bob may."""
-    security = ListenerSecurity("SASL_PLAINTEXT", users={"alice": "canary-alice", "bob": "canary-bob"})
+    security = ListenerSecurity(
+        "SASL_PLAINTEXT", users={"alice": "canary-alice", "bob": "canary-bob"}
+    )
     async with FakeCluster(memory=True, security=security) as cluster:
         cluster.create_topic("orders")
         cluster.security.deny("alice", "Write", topic="orders")
         for user, code in (("alice", TOPIC), ("bob", 0)):
             async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
                 await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
-                await client.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=f"\0{user}\0canary-{user}".encode())
+                await client.ask(
+                    ApiKey.SASL_AUTHENTICATE, auth_bytes=f"\0{user}\0canary-{user}".encode()
+                )
                 assert (await produce(client, batch(b"v"))).error_code == code
 
 

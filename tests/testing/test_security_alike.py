@@ -44,28 +44,50 @@ class Hand:
         text = getattr(answer, "error_message", None)
         lifetime = getattr(answer, "session_lifetime_ms", 0)
         listed = sorted(getattr(answer, "mechanisms", []))
-        self.noted.append((answer.error_code, text, lifetime, listed, loop.time() - before > 0.2 if answer.error_code else False))
+        self.noted.append(
+            (
+                answer.error_code,
+                text,
+                lifetime,
+                listed,
+                loop.time() - before > 0.2 if answer.error_code else False,
+            )
+        )
         return answer
 
     async def handshake(self, mechanism: str = "PLAIN") -> Any:
-        return await self.note(self.client.ask(ApiKey.SASL_HANDSHAKE, version=1, mechanism=mechanism))
+        return await self.note(
+            self.client.ask(ApiKey.SASL_HANDSHAKE, version=1, mechanism=mechanism)
+        )
 
     async def token(self, data: bytes) -> Any:
-        return await self.note(self.client.ask(ApiKey.SASL_AUTHENTICATE, version=2, auth_bytes=data))
+        return await self.note(
+            self.client.ask(ApiKey.SASL_AUTHENTICATE, version=2, auth_bytes=data)
+        )
 
     async def plain(self, user: str = "alice", password: str | None = None) -> None:
         await self.handshake()
         await self.token(f"\0{user}\0{USERS[user] if password is None else password}".encode())
 
-    async def scram(self, user: str = "alice", password: str = "canary-alice", mechanism: str = "SCRAM-SHA-256", **how: Any) -> None:
+    async def scram(
+        self,
+        user: str = "alice",
+        password: str = "canary-alice",
+        mechanism: str = "SCRAM-SHA-256",
+        **how: Any,
+    ) -> None:
         await self.handshake(mechanism)
         send = lambda data: self.client.ask(ApiKey.SASL_AUTHENTICATE, version=2, auth_bytes=data)  # noqa: E731
         await self.note(scram(send, mechanism, user, password, **how))
 
-    async def bearer(self, token: str, *pairs: str, header: str = "n,,", error_taken: bytes = b"\x01") -> None:
+    async def bearer(
+        self, token: str, *pairs: str, header: str = "n,,", error_taken: bytes = b"\x01"
+    ) -> None:
         """Send a bearer token, and answer the error in JSON if there is one."""
         await self.handshake("OAUTHBEARER")
-        answer = await self.token("\x01".join((header, f"auth=Bearer {token}", *pairs, "", "")).encode())
+        answer = await self.token(
+            "\x01".join((header, f"auth=Bearer {token}", *pairs, "", "")).encode()
+        )
         if answer is not None and answer.auth_bytes:
             self.noted.append(json.loads(bytes(answer.auth_bytes)))
             await self.token(error_taken)
@@ -137,7 +159,9 @@ async def denied(hand: Hand) -> None:
     for name in ("closed", "open"):
         topics = (await hand.client.metadata([name])).topics
         hand.noted.append([(topic.name, topic.error_code) for topic in topics])
-    await hand.note(hand.client.ask(ApiKey.INIT_PRODUCER_ID, transactional_id="tx", transaction_timeout_ms=1000))
+    await hand.note(
+        hand.client.ask(ApiKey.INIT_PRODUCER_ID, transactional_id="tx", transaction_timeout_ms=1000)
+    )
 
 
 async def then_let_in(hand: Hand, first: Callable[[], Awaitable[Any]]) -> None:
@@ -163,16 +187,23 @@ STORIES: Mapping[str, Callable[[Hand], Awaitable[None]]] = {
     "Produce first": lambda hand: hand.produce(),
     "SaslAuthenticate first": lambda hand: hand.token(b"\0alice\0canary-alice"),
     "two ApiVersions": lambda hand: then_let_in(
-        hand, lambda: hand.client.ask(ApiKey.API_VERSIONS, version=3, client_software_name="t", client_software_version="1")
+        hand,
+        lambda: hand.client.ask(
+            ApiKey.API_VERSIONS, version=3, client_software_name="t", client_software_version="1"
+        ),
     ),
     "within an exchange": in_an_exchange,
     "malformed PLAIN": lambda hand: then_let_in(hand, lambda: hand.plain(password="canary\0x")),
     "late": late,
     "too often": too_often,
     "renewed as another": lambda hand: renewed_with(hand, lambda hand: hand.plain("bob")),
-    "renewed with a wrong password": lambda hand: renewed_with(hand, lambda hand: hand.plain(password="canary-x")),
+    "renewed with a wrong password": lambda hand: renewed_with(
+        hand, lambda hand: hand.plain(password="canary-x")
+    ),
     "renewed by another mechanism": another_mechanism,
-    "renewed by an unknown mechanism": lambda hand: renewed_with(hand, lambda hand: hand.handshake("X-NONE")),
+    "renewed by an unknown mechanism": lambda hand: renewed_with(
+        hand, lambda hand: hand.handshake("X-NONE")
+    ),
     "SaslAuthenticate after it": lambda hand: renewed_with(hand, lambda hand: hand.token(b"x")),
     "denied": denied,
     "bearer": lambda hand: hand.bearer(alice()),
@@ -188,7 +219,9 @@ STORIES: Mapping[str, Callable[[Hand], Awaitable[None]]] = {
     "bearer, error not taken": lambda hand: hand.bearer("canary-opaque", error_taken=b"x"),
     "bearer, malformed": lambda hand: malformed_bearer(hand, b"n,,\x01auth=Bearer canary-a\x01"),
     "bearer, without a token": lambda hand: malformed_bearer(hand, b"n,,\x01a=b\x01\x01"),
-    "bearer, a character that no token has": lambda hand: malformed_bearer(hand, b"n,,\x01auth=Bearer canary-%\x01\x01"),
+    "bearer, a character that no token has": lambda hand: malformed_bearer(
+        hand, b"n,,\x01auth=Bearer canary-%\x01\x01"
+    ),
     "renewed by bearer": lambda hand: renewed_with(hand, lambda hand: hand.bearer(alice())),
     "bearer, renewed as another": bearer_as_another,
 }
@@ -210,7 +243,9 @@ async def told(servers: str) -> dict[str, list[Any]]:
 
 async def test_the_fake_answers_as_kafka_does() -> None:
     """Each story: codes, texts, lists, lifetimes, closed connections, and which refusals take their time."""
-    security = ListenerSecurity("SASL_PLAINTEXT", users=USERS, session_ms=int(SESSION * 1000), tokens=ListenerTokens())
+    security = ListenerSecurity(
+        "SASL_PLAINTEXT", users=USERS, session_ms=int(SESSION * 1000), tokens=ListenerTokens()
+    )
     async with FakeCluster(security=security) as cluster:
         for topic in ("open", "closed"):
             cluster.create_topic(topic)
@@ -218,7 +253,9 @@ async def test_the_fake_answers_as_kafka_does() -> None:
             cluster.security.deny("bob", operation, topic="closed")
         cluster.security.deny("bob", "All", transactional_id="*")
         fake = await told(cluster.bootstrap_servers)
-    real_security = KafkaSecurity(users=USERS, session_ms=int(SESSION * 1000), super_users=("alice",))
+    real_security = KafkaSecurity(
+        users=USERS, session_ms=int(SESSION * 1000), super_users=("alice",)
+    )
     async with SecuredKafkaServer(real_security) as kafka:
         for topic in ("open", "closed"):
             await kafka.create_topic(topic)

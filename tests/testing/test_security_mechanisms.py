@@ -22,11 +22,17 @@ LAST = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 def credential(hash_name: str = "sha256", password: bytes = b"pencil") -> ScramCredential:
     salted = hashlib.pbkdf2_hmac(hash_name, password, SALT, 4096)
     stored = hashlib.new(hash_name, hmac.digest(salted, b"Client Key", hash_name)).digest()
-    return ScramCredential(SALT, 4096, stored, hmac.digest(salted, b"Server Key", hash_name), "user")
+    return ScramCredential(
+        SALT, 4096, stored, hmac.digest(salted, b"Server Key", hash_name), "user"
+    )
 
 
 def server() -> ScramServer:
-    return ScramServer("SCRAM-SHA-256", lambda name, is_token: credential() if name == "user" and not is_token else None, SERVER_NONCE)
+    return ScramServer(
+        "SCRAM-SHA-256",
+        lambda name, is_token: credential() if name == "user" and not is_token else None,
+        SERVER_NONCE,
+    )
 
 
 def test_the_example_of_rfc_7677() -> None:
@@ -87,7 +93,9 @@ def test_final_messages_that_are_refused(final: bytes) -> None:
 
 def test_extensions_are_ignored() -> None:
     """RFC 5802's optional ones, and the reserved m=, which Kafka's grammar takes."""
-    assert server().respond(b"n,,m=x,n=user,r=abc,ext=1").startswith(b"r=abc" + SERVER_NONCE.encode())
+    assert (
+        server().respond(b"n,,m=x,n=user,r=abc,ext=1").startswith(b"r=abc" + SERVER_NONCE.encode())
+    )
 
 
 def test_the_example_of_rfc_4616() -> None:

@@ -27,7 +27,9 @@ pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.usefixtures("forgotten_sockets"),
     # kafka-python forgets to close sockets: "Exception ignored in: <socket...", and from Python 3.14 on "while finalizing socket <socket..."
-    pytest.mark.filterwarnings("ignore:Exception ignored (in.|while finalizing socket) <s.*Socket:pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored (in.|while finalizing socket) <s.*Socket:pytest.PytestUnraisableExceptionWarning"
+    ),
     pytest.mark.filterwarnings(
         "ignore:Exception ignored (in.|while finalizing socket) <socket.socket:pytest.PytestUnraisableExceptionWarning"
     ),
@@ -42,7 +44,14 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 class Settings:
     """What a peer is told, in the words of each."""
 
-    def __init__(self, protocol: str, folder: pathlib.Path, mechanism: str = "PLAIN", user: str = "alice", **more: Any) -> None:
+    def __init__(
+        self,
+        protocol: str,
+        folder: pathlib.Path,
+        mechanism: str = "PLAIN",
+        user: str = "alice",
+        **more: Any,
+    ) -> None:
         self.protocol, self.mechanism, self.user = protocol, mechanism, user
         self.password = more.get("password", USERS.get(user, "canary-x"))
         self.ca = str(CA.write(folder / "ca.pem"))
@@ -55,7 +64,11 @@ class Settings:
             if self.files is not None:
                 options["ssl_context"].load_cert_chain(self.files.pem)
         if "SASL" in self.protocol:
-            options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": self.user, "sasl_plain_password": self.password}
+            options |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_plain_username": self.user,
+                "sasl_plain_password": self.password,
+            }
         return options
 
     def confluent(self) -> dict[str, Any]:
@@ -63,9 +76,16 @@ class Settings:
         if "SSL" in self.protocol:
             options["ssl.ca.location"] = self.ca
             if self.files is not None:
-                options |= {"ssl.certificate.location": str(self.files.chain), "ssl.key.location": str(self.files.key)}
+                options |= {
+                    "ssl.certificate.location": str(self.files.chain),
+                    "ssl.key.location": str(self.files.key),
+                }
         if "SASL" in self.protocol:
-            options |= {"sasl.mechanism": self.mechanism, "sasl.username": self.user, "sasl.password": self.password}
+            options |= {
+                "sasl.mechanism": self.mechanism,
+                "sasl.username": self.user,
+                "sasl.password": self.password,
+            }
         return options
 
     def kafka_python(self) -> dict[str, Any]:
@@ -73,9 +93,16 @@ class Settings:
         if "SSL" in self.protocol:
             options["ssl_cafile"] = self.ca
             if self.files is not None:
-                options |= {"ssl_certfile": str(self.files.chain), "ssl_keyfile": str(self.files.key)}
+                options |= {
+                    "ssl_certfile": str(self.files.chain),
+                    "ssl_keyfile": str(self.files.key),
+                }
         if "SASL" in self.protocol:
-            options |= {"sasl_mechanism": self.mechanism, "sasl_plain_username": self.user, "sasl_plain_password": self.password}
+            options |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_plain_username": self.user,
+                "sasl_plain_password": self.password,
+            }
         return options
 
 
@@ -83,7 +110,9 @@ class Settings:
 
 
 async def by_aiokafka(cluster: FakeCluster, settings: Settings) -> str:
-    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings.aiokafka())
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, **settings.aiokafka()
+    )
     try:
         await producer.start()
         for value in VALUES:
@@ -100,7 +129,11 @@ async def by_confluent(cluster: FakeCluster, settings: Settings) -> str:
     told: list[str] = []
 
     def write() -> str:
-        options = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1, "error_cb": lambda error: told.append(error.str())}
+        options = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "linger.ms": 1,
+            "error_cb": lambda error: told.append(error.str()),
+        }
         producer = confluent_kafka.Producer({**options, **settings.confluent()})
         for value in VALUES:
             producer.produce("t", value)
@@ -119,7 +152,9 @@ async def by_confluent(cluster: FakeCluster, settings: Settings) -> str:
 async def by_kafka_python(cluster: FakeCluster, settings: Settings) -> str:
     def write() -> str:
         try:
-            producer = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=1, **settings.kafka_python())
+            producer = kafka.KafkaProducer(
+                bootstrap_servers=cluster.bootstrap_servers, linger_ms=1, **settings.kafka_python()
+            )
         except kafka.errors.KafkaError as error:
             return str(error) or type(error).__name__
         try:
@@ -135,11 +170,15 @@ async def by_kafka_python(cluster: FakeCluster, settings: Settings) -> str:
 
 PEERS = {"aiokafka": by_aiokafka, "confluent": by_confluent, "kafka-python": by_kafka_python}
 peers = pytest.mark.parametrize("peer", PEERS)
-quick_peers = pytest.mark.parametrize("peer", ["aiokafka", "confluent"])  # kafka-python tries for 30 s before it tells of a refusal
+quick_peers = pytest.mark.parametrize(
+    "peer", ["aiokafka", "confluent"]
+)  # kafka-python tries for 30 s before it tells of a refusal
 
 
 def cluster_of(protocol: Any, **options: Any) -> FakeCluster:
-    security = ListenerSecurity(protocol, users=USERS, **({"tls": TLS} if "SSL" in protocol else {}) | options)
+    security = ListenerSecurity(
+        protocol, users=USERS, **({"tls": TLS} if "SSL" in protocol else {}) | options
+    )
     cluster = FakeCluster(2, security=security)
     cluster.create_topic("t", 2)
     return cluster
@@ -148,13 +187,18 @@ def cluster_of(protocol: Any, **options: Any) -> FakeCluster:
 @peers
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
-async def test_peers_write_over_sasl(protocol: str, mechanism: str, peer: str, tmp_path: pathlib.Path) -> None:
+async def test_peers_write_over_sasl(
+    protocol: str, mechanism: str, peer: str, tmp_path: pathlib.Path
+) -> None:
     """All of them by each mechanism, and the fake finds no fault with them."""
     async with cluster_of(protocol) as cluster:
         assert await PEERS[peer](cluster, Settings(protocol, tmp_path, mechanism)) == ""
         assert sorted(cluster.values("t")) == sorted(VALUES)
         assert cluster.violations == []
-        assert {(told.principal, told.mechanism, told.error) for told in cluster.security.authentications} == {("alice", mechanism, 0)}
+        assert {
+            (told.principal, told.mechanism, told.error)
+            for told in cluster.security.authentications
+        } == {("alice", mechanism, 0)}
         assert "canary" not in repr(cluster.requests())
 
 
@@ -163,7 +207,10 @@ async def test_peers_write_over_sasl(protocol: str, mechanism: str, peer: str, t
 async def test_names_with_commas(mechanism: str, peer: str, tmp_path: pathlib.Path) -> None:
     """kafka-python does not escape them."""
     async with cluster_of("SASL_PLAINTEXT") as cluster:
-        assert await PEERS[peer](cluster, Settings("SASL_PLAINTEXT", tmp_path, mechanism, "a,b=c")) == ""
+        assert (
+            await PEERS[peer](cluster, Settings("SASL_PLAINTEXT", tmp_path, mechanism, "a,b=c"))
+            == ""
+        )
         assert len(cluster.values("t")) == len(VALUES)
 
 
@@ -172,18 +219,27 @@ async def test_names_with_commas(mechanism: str, peer: str, tmp_path: pathlib.Pa
 async def test_peers_are_refused(mechanism: str, peer: str, tmp_path: pathlib.Path) -> None:
     """A wrong password: nothing is written."""
     async with cluster_of("SASL_PLAINTEXT") as cluster:
-        refused = await PEERS[peer](cluster, Settings("SASL_PLAINTEXT", tmp_path, mechanism, password="canary-wrong"))
+        refused = await PEERS[peer](
+            cluster, Settings("SASL_PLAINTEXT", tmp_path, mechanism, password="canary-wrong")
+        )
         assert refused
         assert cluster.values("t") == []
-        assert {(told.principal, told.error) for told in cluster.security.authentications} == {("alice", 58)}
+        assert {(told.principal, told.error) for told in cluster.security.authentications} == {
+            ("alice", 58)
+        }
 
 
 @peers
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 async def test_peers_show_certificates(version: Any, peer: str, tmp_path: pathlib.Path) -> None:
     """Over mTLS, in each version; the principal is the CN."""
-    async with cluster_of("SSL", tls=ListenerTls(CA.server(), "required", CA, (version, version))) as cluster:
-        assert await PEERS[peer](cluster, Settings("SSL", tmp_path, certificate=CA.client("carol"))) == ""
+    async with cluster_of(
+        "SSL", tls=ListenerTls(CA.server(), "required", CA, (version, version))
+    ) as cluster:
+        assert (
+            await PEERS[peer](cluster, Settings("SSL", tmp_path, certificate=CA.client("carol")))
+            == ""
+        )
         assert sorted(cluster.values("t")) == sorted(VALUES)
         assert {told.principal for told in cluster.security.authentications} == {"carol"}
         assert cluster.violations == []
@@ -204,7 +260,9 @@ async def test_librdkafka_renews_its_sessions(tmp_path: pathlib.Path) -> None:
 
         def write() -> None:
             options = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 1}
-            producer = confluent_kafka.Producer({**options, **Settings("SASL_SSL", tmp_path, "SCRAM-SHA-256").confluent()})
+            producer = confluent_kafka.Producer(
+                {**options, **Settings("SASL_SSL", tmp_path, "SCRAM-SHA-256").confluent()}
+            )
             while sum(told.is_renewal for told in cluster.security.authentications) < 4:
                 producer.produce("t", b"v")
                 producer.flush(0.1)

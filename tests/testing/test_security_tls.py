@@ -32,12 +32,17 @@ memory = pytest.mark.parametrize("memory", [False, True], ids=["sockets", "memor
 
 
 def client_context(
-    authority: bytes, certificate: ServerCertificate | None = None, folder: Any = None, versions: Sequence[Any] = ("TLSv1.2", "TLSv1.3")
+    authority: bytes,
+    certificate: ServerCertificate | None = None,
+    folder: Any = None,
+    versions: Sequence[Any] = ("TLSv1.2", "TLSv1.3"),
 ) -> ssl.SSLContext:
     """A context that trusts one authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority.decode())
-    context.minimum_version, context.maximum_version = (ssl.TLSVersion[version.replace(".", "_")] for version in versions)
+    context.minimum_version, context.maximum_version = (
+        ssl.TLSVersion[version.replace(".", "_")] for version in versions
+    )
     if certificate is not None:
         path = folder / "client.pem"
         path.write_bytes(certificate.pem)
@@ -48,17 +53,27 @@ def client_context(
 class TlsDialer:
     """Checks the certificate for `name`. Keeps the state of TLS of each connection, and how each handshake failed."""
 
-    def __init__(self, cluster: FakeCluster, context: ssl.SSLContext, name: str = "localhost") -> None:
+    def __init__(
+        self, cluster: FakeCluster, context: ssl.SSLContext, name: str = "localhost"
+    ) -> None:
         self._network, self._context, self._name = cluster.network, context, name
         self.up: list[ssl.SSLObject] = []
         self.failures: list[str] = []
 
     async def dial(self, host: str, port: int, receiver: Callable[[], Receiver]) -> Stream:
-        stream = TlsStream(receiver(), self._context, on_up=self.up.append, on_failure=self.failures.append, server_hostname=self._name)
+        stream = TlsStream(
+            receiver(),
+            self._context,
+            on_up=self.up.append,
+            on_failure=self.failures.append,
+            server_hostname=self._name,
+        )
         if self._network is not None:
             await self._network.dial(host, port, lambda: stream)
         else:
-            await asyncio.get_running_loop().create_connection(lambda: cast("asyncio.Protocol", stream), host, port)
+            await asyncio.get_running_loop().create_connection(
+                lambda: cast("asyncio.Protocol", stream), host, port
+            )
         return stream
 
 
@@ -76,13 +91,18 @@ async def write(cluster: FakeCluster, dialer: TlsDialer, **options: Any) -> int:
 async def test_a_client_is_served(version: str, *, memory: bool) -> None:
     """By the version that both have."""
     async with FakeCluster(
-        memory=memory, security=ListenerSecurity("SSL", tls=ListenerTls(SERVER, versions=(version, version)))
+        memory=memory,
+        security=ListenerSecurity("SSL", tls=ListenerTls(SERVER, versions=(version, version))),
     ) as cluster:
         dialer = TlsDialer(cluster, client_context(CA.pem))
         assert await write(cluster, dialer) == 0
         assert [tls.version() for tls in dialer.up] == [version]
         assert cluster.values("orders") == [b"v" * 100_000]
-        assert (cluster.violations, cluster.security.tls_failures, cluster.security.authentications) == ([], [], [])
+        assert (
+            cluster.violations,
+            cluster.security.tls_failures,
+            cluster.security.authentications,
+        ) == ([], [], [])
 
 
 @memory
@@ -93,7 +113,9 @@ async def test_a_cluster_makes_its_own_certificate(*, memory: bool) -> None:
         assert cluster.client_options["security_protocol"] == "SSL"
         authority = cluster.client_options["ssl_truststore_certificates"].encode()
         for broker in cluster.brokers.values():
-            assert await write(cluster, TlsDialer(cluster, client_context(authority), broker.host)) in {0, 6}
+            assert await write(
+                cluster, TlsDialer(cluster, client_context(authority), broker.host)
+            ) in {0, 6}
 
 
 @memory
@@ -107,7 +129,11 @@ async def test_client_certificates(version: str, tmp_path: pathlib.Path, *, memo
         assert await write(cluster, alice) == 0
         told = cluster.security.authentications[0]
         assert (told.principal, told.mechanism, told.error) == ("alice", "TLS", 0)
-        for certificate in (None, CertificateAuthority("another").client("mallory"), CA.client("late", validity=EXPIRED)):
+        for certificate in (
+            None,
+            CertificateAuthority("another").client("mallory"),
+            CA.client("late", validity=EXPIRED),
+        ):
             dialer = TlsDialer(cluster, client_context(CA.pem, certificate, tmp_path))
             with pytest.raises(ConnectionLost):
                 await write(cluster, dialer)
@@ -147,11 +173,15 @@ async def test_sasl_below_tls(*, memory: bool) -> None:
     security = ListenerSecurity("SASL_SSL", users={"alice": "canary-alice"}, tls=TLS)
     async with FakeCluster(memory=memory, security=security) as cluster:
         cluster.create_topic("orders")
-        async with WireClient(cluster.bootstrap_servers, dialer=TlsDialer(cluster, client_context(CA.pem))) as client:
+        async with WireClient(
+            cluster.bootstrap_servers, dialer=TlsDialer(cluster, client_context(CA.pem))
+        ) as client:
             await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
             await client.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=b"\0alice\0canary-alice")
             assert (await produce(client, batch(b"v"))).error_code == 0
-        assert [(told.principal, told.mechanism) for told in cluster.security.authentications] == [("alice", "PLAIN")]
+        assert [(told.principal, told.mechanism) for told in cluster.security.authentications] == [
+            ("alice", "PLAIN")
+        ]
 
 
 @memory
@@ -263,7 +293,10 @@ async def test_it_leaves_nothing_behind(*, memory: bool) -> None:
     async with FakeCluster(memory=memory, security=ListenerSecurity("SSL", tls=TLS)) as cluster:
         cluster.spoil_tls(hang=True)
         cluster.spoil_tls(ignore_close=True)
-        clients = [WireClient(cluster.bootstrap_servers, dialer=TlsDialer(cluster, client_context(CA.pem))) for _ in range(2)]
+        clients = [
+            WireClient(cluster.bootstrap_servers, dialer=TlsDialer(cluster, client_context(CA.pem)))
+            for _ in range(2)
+        ]
         asking = asyncio.ensure_future(clients[0].metadata())
         await asyncio.sleep(0.01)
         await clients[1].metadata()
@@ -275,7 +308,10 @@ async def test_it_leaves_nothing_behind(*, memory: bool) -> None:
     assert asyncio.all_tasks() == before
 
 
-@pytest.mark.parametrize("wrong", [{"client_auth": "maybe"}, {"client_auth": "required"}, {"versions": ("SSLv3", "TLSv1.3")}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"client_auth": "maybe"}, {"client_auth": "required"}, {"versions": ("SSLv3", "TLSv1.3")}],
+)
 def test_tls_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         ListenerTls(SERVER, **wrong)

@@ -26,10 +26,10 @@ def message(token: str, *pairs: str, header: str = "n,,") -> bytes:
 
 def test_the_example_of_rfc_7628() -> None:
     """Section 4.1, with the hosts of its example as extensions, which Kafka ignores unless they are asked for; and section 4.3."""
-    bearer = server(unsecured=False, opaque={"vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==": "user@example.com"})
-    first = (
-        b"n,a=user@example.com,\x01host=server.example.com\x01port=143\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01\x01"
+    bearer = server(
+        unsecured=False, opaque={"vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==": "user@example.com"}
     )
+    first = b"n,a=user@example.com,\x01host=server.example.com\x01port=143\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01\x01"
     assert bearer.respond(first) == b""
     assert (bearer.principal, bearer.ends) == ("user@example.com", None)
     refusing = server(unsecured=False)
@@ -69,8 +69,15 @@ def test_claims_that_are_refused(claims: dict[str, Any]) -> None:
 def test_scopes() -> None:
     """A text with blanks between, or a list, as Kafka takes both."""
     for scope in ("produce read", ["read", "produce"]):
-        assert server(scope=("produce",)).respond(message(unsecured_token("alice", now=NOW, scope=scope))) == b""
-    told = server(scope=("produce",)).respond(message(unsecured_token("alice", now=NOW, scope="read")))
+        assert (
+            server(scope=("produce",)).respond(
+                message(unsecured_token("alice", now=NOW, scope=scope))
+            )
+            == b""
+        )
+    told = server(scope=("produce",)).respond(
+        message(unsecured_token("alice", now=NOW, scope="read"))
+    )
     assert json.loads(told) == {"status": "insufficient_scope", "scope": "produce"}
 
 
@@ -82,7 +89,9 @@ def test_a_function_verifies_other_tokens() -> None:
     assert (bearer.principal, bearer.ends) == ("bob", 105.0)
     assert server(verify=lambda _: None).respond(message(signed)) == INVALID
     assert server().respond(message(signed)) == INVALID
-    assert server(unsecured=False).respond(message(unsecured_token("alice", 20, now=NOW))) == INVALID
+    assert (
+        server(unsecured=False).respond(message(unsecured_token("alice", 20, now=NOW))) == INVALID
+    )
 
 
 def test_a_header_that_names_an_algorithm_is_no_unsecured_token() -> None:
@@ -117,12 +126,20 @@ def test_messages_that_are_malformed(first: bytes) -> None:
 def test_names_that_differ() -> None:
     """An authorization id is the token's principal; extensions are as the listener wants them."""
     token = unsecured_token("alice", now=NOW)
-    with pytest.raises(Refusal, match=r"authorization id \(bo=b\) that is different from the token's principal name \(alice\)"):
+    with pytest.raises(
+        Refusal,
+        match=r"authorization id \(bo=b\) that is different from the token's principal name \(alice\)",
+    ):
         server().respond(message(token, header="n,a=bo=3Db,"))
     for pairs in ((), ("logicalCluster=lkc-2",)):
         with pytest.raises(Refusal, match="1 extensions are invalid! They are: logicalCluster"):
             server(extensions={"logicalCluster": "lkc-1"}).respond(message(token, *pairs))
-    assert server(extensions={"logicalCluster": "lkc-1"}).respond(message(token, "logicalCluster=lkc-1", "more=x")) == b""
+    assert (
+        server(extensions={"logicalCluster": "lkc-1"}).respond(
+            message(token, "logicalCluster=lkc-1", "more=x")
+        )
+        == b""
+    )
 
 
 def test_a_client_that_does_not_take_the_error() -> None:
@@ -136,5 +153,7 @@ def test_a_client_that_does_not_take_the_error() -> None:
 def test_tokens_enable_the_mechanism() -> None:
     assert ListenerSecurity("SASL_SSL").mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
     assert ListenerSecurity("SASL_SSL", tokens=ListenerTokens()).mechanisms[-1] == "OAUTHBEARER"
-    assert ListenerSecurity("SASL_SSL", mechanisms=("OAUTHBEARER",), tokens=ListenerTokens()).mechanisms == ("OAUTHBEARER",)
+    assert ListenerSecurity(
+        "SASL_SSL", mechanisms=("OAUTHBEARER",), tokens=ListenerTokens()
+    ).mechanisms == ("OAUTHBEARER",)
     assert "canary" not in repr(ListenerTokens(opaque={"canary-token": "alice"}))

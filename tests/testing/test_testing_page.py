@@ -55,7 +55,12 @@ async def test_a_client_that_blocks_is_called_in_a_thread() -> None:
     code = re.search(r"### Clients that block\n.*?\n\n((?:    [^\n]+\n)+)", PAGE, re.DOTALL)
     assert code is not None
     async with FakeCluster() as cluster:
-        names: dict[str, Any] = {"asyncio": asyncio, "cluster": cluster, "KafkaAdminClient": KafkaAdminClient, "NewTopic": NewTopic}
+        names: dict[str, Any] = {
+            "asyncio": asyncio,
+            "cluster": cluster,
+            "KafkaAdminClient": KafkaAdminClient,
+            "NewTopic": NewTopic,
+        }
         exec(f"async def shown():\n{code[1]}    return admin", names)  # our own page
         async with asyncio.timeout(60):
             admin = await names["shown"]()
@@ -68,7 +73,12 @@ def test_the_fixtures_are_used_as_shown(pytester: pytest.Pytester) -> None:
     [code] = [code for _, code in SNIPPETS if "def test_" in code]
     pytester.makepyfile(f"import pytest\nfrom aioproducer import Producer\n\n{code}")
     result = pytester.runpytest_subprocess(
-        "-p", "no:randomly", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
     )
     result.assert_outcomes(passed=2)
 
@@ -90,5 +100,12 @@ def test_a_record_is_sent(bootstrap_servers: str) -> None:
     assert asyncio.run(send()) == 0
 """
     pytester.makepyfile(code + test)
-    options = ("-p", "no:randomly", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function")
+    options = (
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+    )
     pytester.runpytest_subprocess(*options).assert_outcomes(passed=1)

@@ -15,7 +15,11 @@ def test_leaders_are_dealt_in_turn_with_three_replicas() -> None:
     """Every broker leads something; the leader is the first replica."""
     topic = make().create("t", 5, {})
     assert [partition.leader for partition in topic.partitions] == [1, 2, 3, 4, 1]
-    assert [partition.replicas for partition in topic.partitions][:3] == [(1, 2, 3), (2, 3, 4), (3, 4, 1)]
+    assert [partition.replicas for partition in topic.partitions][:3] == [
+        (1, 2, 3),
+        (2, 3, 4),
+        (3, 4, 1),
+    ]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ü", "a" * 250, "a\n"])
@@ -25,7 +29,10 @@ def test_names_that_kafka_refuses(name: str) -> None:
         make().create(name, 1, {})
 
 
-@pytest.mark.parametrize(("partitions", "config"), [(0, {}), (1, {"message.timestamp.type": "Never"}), (1, {"max.message.bytes": "many"})])
+@pytest.mark.parametrize(
+    ("partitions", "config"),
+    [(0, {}), (1, {"message.timestamp.type": "Never"}), (1, {"max.message.bytes": "many"})],
+)
 def test_a_refused_topic_is_not_kept(partitions: int, config: dict[str, object]) -> None:
     """It can be made with better arguments."""
     topics = make()

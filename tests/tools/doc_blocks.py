@@ -48,7 +48,10 @@ def blocks(root: pathlib.Path = ROOT) -> list[Block]:
     for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
         text = path.read_text(encoding="utf-8")
         page = path.relative_to(root).as_posix()
-        found += [Block(page, text.count("\n", 0, match.start()) + 1, match[1]) for match in _FENCED.finditer(text)]
+        found += [
+            Block(page, text.count("\n", 0, match.start()) + 1, match[1])
+            for match in _FENCED.finditer(text)
+        ]
     return found
 
 
@@ -62,14 +65,22 @@ def module(block: Block, given: frozenset[str]) -> str:
     Raises:
         NameError: the block uses a name that nothing makes.
     """
-    tree = compile(block.code, block.page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST)
+    tree = compile(
+        block.code, block.page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+    )
     assert isinstance(tree, ast.Module)
     missing = _free(tree)
     ours = sorted(missing & set(aioproducer.__all__))
     others = sorted(missing - set(ours))
     if unknown := [name for name in others if name not in given]:
-        raise NameError(f"{block.page}:{block.line}: {', '.join(unknown)}: declare it in {SURROUNDINGS.relative_to(ROOT)}")
-    imports = [f"from {source} import {', '.join(names)}" for source, names in (("aioproducer", ours), ("surroundings", others)) if names]
+        raise NameError(
+            f"{block.page}:{block.line}: {', '.join(unknown)}: declare it in {SURROUNDINGS.relative_to(ROOT)}"
+        )
+    imports = [
+        f"from {source} import {', '.join(names)}"
+        for source, names in (("aioproducer", ours), ("surroundings", others))
+        if names
+    ]
     code, opening = block.code, ""
     if any(isinstance(node, _WAITS) for node in _outside(tree)):
         opening = "async def shown() -> None:"
@@ -91,7 +102,11 @@ def write(folder: pathlib.Path) -> int:
 
 
 def _free(tree: ast.AST) -> set[str]:
-    loaded = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    loaded = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
     return loaded - set(_bound(tree)) - set(dir(builtins))
 
 

@@ -53,12 +53,16 @@ RSS: Final = 8 * 2**20
 
 
 async def acknowledged(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    for delivery in [await producer.send(TOPIC, VALUE, b"key-%d" % (number % 100)) for number in range(sends)]:
+    for delivery in [
+        await producer.send(TOPIC, VALUE, b"key-%d" % (number % 100)) for number in range(sends)
+    ]:
         await delivery
 
 
 async def awaited_at_once(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
-    await asyncio.gather(*[producer.send_and_wait(TOPIC, VALUE, headers=[("h", b"1")]) for _ in range(sends)])
+    await asyncio.gather(
+        *[producer.send_and_wait(TOPIC, VALUE, headers=[("h", b"1")]) for _ in range(sends)]
+    )
 
 
 async def dropped(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
@@ -137,7 +141,12 @@ async def refused(producer: Producer[Any, Any], cluster: FakeCluster, sends: int
 async def retried(producer: Producer[Any, Any], cluster: FakeCluster, sends: int) -> None:
     cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=3)
     cluster.fail("Produce", disconnect="after", times=2)
-    assert all([(await delivery).offset >= 0 for delivery in [await producer.send(TOPIC, VALUE) for _ in range(sends)]])
+    assert all(
+        [
+            (await delivery).offset >= 0
+            for delivery in [await producer.send(TOPIC, VALUE) for _ in range(sends)]
+        ]
+    )
 
 
 async def expired(producer: Producer[Any, Any], cluster: FakeCluster, sends: int) -> None:
@@ -185,16 +194,22 @@ async def without_memory(producer: Producer[Any, Any], cluster: FakeCluster, sen
 async def without_topic(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
     """Cancel sends while they wait for an unknown topic; a few wait until `max_block_ms` is over."""
     assert await _cancelled([producer.send("nowhere", VALUE) for _ in range(sends)]) == sends
-    failed = await asyncio.gather(*[producer.send("nowhere", VALUE) for _ in range(5)], return_exceptions=True)
+    failed = await asyncio.gather(
+        *[producer.send("nowhere", VALUE) for _ in range(5)], return_exceptions=True
+    )
     assert all(isinstance(error, KafkaError) for error in failed)
 
 
-async def at_the_end_of_a_turn(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
+async def at_the_end_of_a_turn(
+    producer: Producer[Any, Any], _cluster: FakeCluster, sends: int
+) -> None:
     """Cancel sends that still wait after one event-loop iteration."""
     large = bytes(4_000)
     await producer.partitions_for(TOPIC)
     for number in range(0, sends, TURN):
-        await _cancelled([producer.send(TOPIC, large) for _ in range(min(TURN, sends - number))], turns=1)
+        await _cancelled(
+            [producer.send(TOPIC, large) for _ in range(min(TURN, sends - number))], turns=1
+        )
 
 
 async def with_callbacks(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
@@ -219,7 +234,9 @@ async def with_callbacks(producer: Producer[Any, Any], _cluster: FakeCluster, se
     assert len(called) == 2 * sends
 
 
-async def gathered_and_cancelled(producer: Producer[Any, Any], _cluster: FakeCluster, sends: int) -> None:
+async def gathered_and_cancelled(
+    producer: Producer[Any, Any], _cluster: FakeCluster, sends: int
+) -> None:
     """Cancel a gather of deliveries. The deliveries end as cancelled for the caller, and the producer still sends the records."""
     for _ in range(sends // 100):
         gathered = asyncio.gather(*[await producer.send(TOPIC, VALUE) for _ in range(100)])
@@ -228,11 +245,20 @@ async def gathered_and_cancelled(producer: Producer[Any, Any], _cluster: FakeClu
             await gathered
 
 
-async def waited_for_in_vain(producer: Producer[Any, Any], cluster: FakeCluster, sends: int) -> None:
+async def waited_for_in_vain(
+    producer: Producer[Any, Any], cluster: FakeCluster, sends: int
+) -> None:
     """Cancel `wait_for`, `shield` and tasks while they await a delivery."""
     hang = cluster.hang("Produce")
     for delivery in [await producer.send(TOPIC, VALUE) for _ in range(sends)]:
-        await _cancelled([_wait(delivery), asyncio.wait_for(delivery, 60), asyncio.wait_for(asyncio.shield(delivery), 60)], turns=2)
+        await _cancelled(
+            [
+                _wait(delivery),
+                asyncio.wait_for(delivery, 60),
+                asyncio.wait_for(asyncio.shield(delivery), 60),
+            ],
+            turns=2,
+        )
     hang.release()
 
 
@@ -290,7 +316,9 @@ async def play(end: Any, options: Mapping[str, Any], sends: int) -> None:
     """Play one end: open its producer and cluster, and call the function `end` with them."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic(TOPIC, partitions=3)
-        async with Producer(**cluster.client_options, on_delivery_error=_unseen, **options) as producer:
+        async with Producer(
+            **cluster.client_options, on_delivery_error=_unseen, **options
+        ) as producer:
             await end(producer, cluster, sends)
 
 
@@ -300,7 +328,9 @@ def _unseen(_error: DeliveryError, _records: int) -> None:
 
 # The figures that the program samples
 
-clear_caches: Callable[[], None] = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
+clear_caches: Callable[[], None] = (
+    getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
+)
 """CPython's cache of attributes, which keeps up to 4,096 names alive: asyncio and signal look up new names each time."""
 
 
@@ -329,7 +359,13 @@ def sample() -> Sample:
         types[sys.intern(f"{kind.__module__}.{kind.__qualname__}")] += count
     shared = {sys.intern(name): sys.getrefcount(one) for name, one in _shared()}
     rss = psutil.Process().memory_info().rss
-    return Sample(types, sys.getallocatedblocks(), getattr(sys, "gettotalrefcount", lambda: None)(), rss, shared)
+    return Sample(
+        types,
+        sys.getallocatedblocks(),
+        getattr(sys, "gettotalrefcount", lambda: None)(),
+        rss,
+        shared,
+    )
 
 
 def _shared() -> Iterator[tuple[str, Any]]:
@@ -344,20 +380,38 @@ def _shared() -> Iterator[tuple[str, Any]]:
 def grown(first: Sample, last: Sample, rounds: int, sends: int) -> list[str]:
     """Return, in words, the figures that grew beyond their limit for the number of rounds and sends."""
     more = {name: count - first.types.get(name, 0) for name, count in last.types.items()}
-    found = [f"{name}: {count:+,}" for name, count in sorted(more.items(), key=lambda item: -item[1]) if count > rounds * OBJECTS_A_ROUND]
+    found = [
+        f"{name}: {count:+,}"
+        for name, count in sorted(more.items(), key=lambda item: -item[1])
+        if count > rounds * OBJECTS_A_ROUND
+    ]
     memory = BLOCKS + sends * BLOCKS_A_SEND
     if last.blocks - first.blocks > memory:
         found.append(f"blocks of memory: {last.blocks - first.blocks:+,}, at most {memory:+,.0f}")
-    if first.references is not None and last.references is not None and last.references - first.references > memory:
+    if (
+        first.references is not None
+        and last.references is not None
+        and last.references - first.references > memory
+    ):
         found.append(f"references: {last.references - first.references:+,}, at most {memory:+,.0f}")
     more = {name: count - first.shared.get(name, count) for name, count in last.shared.items()}
-    found += [f"references to {name}: {count:+,}, at most {memory:+,.0f}" for name, count in more.items() if count > memory]
+    found += [
+        f"references to {name}: {count:+,}, at most {memory:+,.0f}"
+        for name, count in more.items()
+        if count > memory
+    ]
     if last.rss - first.rss > RSS:
         found.append(f"memory of the process: {last.rss - first.rss:+,} bytes, at most {RSS:+,}")
     return found
 
 
-def hunt(ends: Mapping[Any, Mapping[str, Any]], rounds: int, sends: int, *, tell: Callable[[str], object] = print) -> list[str]:
+def hunt(
+    ends: Mapping[Any, Mapping[str, Any]],
+    rounds: int,
+    sends: int,
+    *,
+    tell: Callable[[str], object] = print,
+) -> list[str]:
     """Play rounds of every end with `sends` sends each. Returns the figures that grew after the first rounds."""
     first: Sample | None = None
     for number in range(WARM + rounds):
@@ -368,10 +422,14 @@ def hunt(ends: Mapping[Any, Mapping[str, Any]], rounds: int, sends: int, *, tell
             first = sample()
         elif number == WARM + rounds - 1 or number % 10 == 0:
             now = sample()
-            tell(f"round {number + 1:4}: {sum(now.types.values()):,} objects, {now.blocks:,} blocks, {now.rss / 2**20:,.1f} MiB")
+            tell(
+                f"round {number + 1:4}: {sum(now.types.values()):,} objects, {now.blocks:,} blocks, {now.rss / 2**20:,.1f} MiB"
+            )
     assert first is not None
     last = sample()
-    tell(f"from {sum(first.types.values()):,} objects, {first.blocks:,} blocks, {first.rss / 2**20:,.1f} MiB")
+    tell(
+        f"from {sum(first.types.values()):,} objects, {first.blocks:,} blocks, {first.rss / 2**20:,.1f} MiB"
+    )
     return grown(first, last, rounds, rounds * len(ends) * sends)
 
 
@@ -382,14 +440,31 @@ def rounds_for(sends: int, ends: int) -> tuple[int, int]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.leaks", description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--sends", type=int, default=1_000_000, help="in all (default: %(default)s)")
-    parser.add_argument("names", nargs="*", metavar="END", help=f"only these of {', '.join(end.__name__ for end in ENDS)}")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tools.leaks", description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
+    parser.add_argument(
+        "--sends", type=int, default=1_000_000, help="in all (default: %(default)s)"
+    )
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="END",
+        help=f"only these of {', '.join(end.__name__ for end in ENDS)}",
+    )
     chosen = parser.parse_args(words)
-    ends = {end: options for end, options in ENDS.items() if not chosen.names or end.__name__ in chosen.names}
-    logging.getLogger("aioproducer").setLevel(logging.CRITICAL)  # the producer logs outages; these are intended
+    ends = {
+        end: options
+        for end, options in ENDS.items()
+        if not chosen.names or end.__name__ in chosen.names
+    }
+    logging.getLogger("aioproducer").setLevel(
+        logging.CRITICAL
+    )  # the producer logs outages; these are intended
     rounds, sends = rounds_for(chosen.sends, len(ends))
-    print(f"{rounds:,} rounds, {WARM} before them, of {len(ends)} ends with {sends:,} sends each: {rounds * len(ends) * sends:,}")
+    print(
+        f"{rounds:,} rounds, {WARM} before them, of {len(ends)} ends with {sends:,} sends each: {rounds * len(ends) * sends:,}"
+    )
     if not hasattr(sys, "gettotalrefcount"):
         print("NOT CHECKED: references; only a debug build of Python (--with-pydebug) counts them")
     found = hunt(ends, rounds, sends)

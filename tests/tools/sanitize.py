@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT: Final = pathlib.Path(__file__).parents[2]
-FLAGS: Final = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1"
+FLAGS: Final = (
+    "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1"
+)
 LIBRARIES: Final = ("libasan.so", "libubsan.so")
 INSTALL: Final = "apt-get install gcc (it brings libasan and libubsan)"
 PASSED, FAILED, NOT_CHECKED = 0, 1, 3
@@ -53,7 +55,9 @@ def libraries() -> list[str]:
         raise Missing(f"there is no gcc: {INSTALL}")
     found = [_said(gcc, f"-print-file-name={name}") for name in LIBRARIES]
     for path in found:
-        if not pathlib.Path(path).is_absolute():  # gcc prints the name again if it does not find the library
+        if not pathlib.Path(
+            path
+        ).is_absolute():  # gcc prints the name again if it does not find the library
             raise Missing(f"there is no {path}: {INSTALL}")
     return [str(pathlib.Path(path).resolve()) for path in found]
 
@@ -62,7 +66,9 @@ def _said(*words: str) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def environment(folder: pathlib.Path, kept: pathlib.Path, preloaded: Sequence[str]) -> dict[str, str]:
+def environment(
+    folder: pathlib.Path, kept: pathlib.Path, preloaded: Sequence[str]
+) -> dict[str, str]:
     """Return the environment for Python, which is not built with sanitizers, and its children. They write reports into `kept`.
 
     PYTHONMALLOC: AddressSanitizer does not see blocks of Python's own allocator. detect_leaks: memory that an interpreter keeps until its
@@ -80,16 +86,25 @@ def environment(folder: pathlib.Path, kept: pathlib.Path, preloaded: Sequence[st
     }
 
 
-def suite(folder: pathlib.Path, preloaded: Sequence[str], arguments: Sequence[str]) -> tuple[int, list[str]]:
+def suite(
+    folder: pathlib.Path, preloaded: Sequence[str], arguments: Sequence[str]
+) -> tuple[int, list[str]]:
     """Run a folder's tests. Returns pytest's exit status, and the reports of all processes."""
     with tempfile.TemporaryDirectory(prefix="reports-") as name:
         kept = pathlib.Path(name)
         (kept / "start").mkdir()
-        told = [f"ctypes.CDLL({one!r}).__sanitizer_set_report_path({os.fsencode(kept / 'undefined')!r})" for one in preloaded[1:]]
+        told = [
+            f"ctypes.CDLL({one!r}).__sanitizer_set_report_path({os.fsencode(kept / 'undefined')!r})"
+            for one in preloaded[1:]
+        ]
         (kept / "start/sitecustomize.py").write_text("\n".join(["import ctypes", *told]))
         command = (sys.executable, "-m", "pytest", *arguments)
-        done = subprocess.run(command, cwd=folder, env=environment(folder, kept, preloaded), check=False)
-        return done.returncode, list(filter(None, (_report(path) for path in sorted(kept.iterdir()) if path.is_file())))
+        done = subprocess.run(
+            command, cwd=folder, env=environment(folder, kept, preloaded), check=False
+        )
+        return done.returncode, list(
+            filter(None, (_report(path) for path in sorted(kept.iterdir()) if path.is_file()))
+        )
 
 
 def _report(path: pathlib.Path) -> str:

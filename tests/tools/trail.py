@@ -41,7 +41,12 @@ class Trail:
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         """Note a call, as `sys.setprofile`'s function."""
-        if event == "call" and (file := _file_of(frame)) and not file.startswith("testing/") and not _is_the_fakes(frame):
+        if (
+            event == "call"
+            and (file := _file_of(frame))
+            and not file.startswith("testing/")
+            and not _is_the_fakes(frame)
+        ):
             self.calls.append((file, frame.f_code.co_qualname))
 
     @contextlib.contextmanager
@@ -61,7 +66,9 @@ class Trail:
     @property
     def moves(self) -> int:
         """Return the number of calls in another file than the call before."""
-        return sum(one[0] != other[0] for one, other in zip(self.calls, self.calls[1:], strict=False))
+        return sum(
+            one[0] != other[0] for one, other in zip(self.calls, self.calls[1:], strict=False)
+        )
 
 
 def _file_of(frame: FrameType) -> str:
@@ -125,8 +132,12 @@ async def followed(case: str) -> Trail:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.trail", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("cases", nargs="*", default=list(CASES), metavar="CASE", help=", ".join(CASES))
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tools.trail", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument(
+        "cases", nargs="*", default=list(CASES), metavar="CASE", help=", ".join(CASES)
+    )
     parser.add_argument("--calls", action="store_true", help="print each call, too")
     chosen = parser.parse_args()
     if unknown := set(chosen.cases) - CASES.keys():
@@ -135,7 +146,9 @@ def main() -> None:
         trail = asyncio.run(followed(case))
         in_engine = sum(file.startswith("engine/") for file in trail.files)
         functions = len(set(trail.calls))
-        print(f"{case}: {len(trail.files)} files, {in_engine} of them in engine/; {functions} functions, {trail.moves} moves")
+        print(
+            f"{case}: {len(trail.files)} files, {in_engine} of them in engine/; {functions} functions, {trail.moves} moves"
+        )
         if chosen.calls:
             print(*(f"  {file}: {name}" for file, name in trail.calls), sep="\n")
 

@@ -30,10 +30,21 @@ def run(mode: str, given: str = "") -> list[str]:
         JavaMissing, JarsUnavailable: what it needs is not here.
         RuntimeError: it failed; a Java runtime without a compiler does.
     """
-    command = [str(jars.java()), "-XX:TieredStopAtLevel=1", "-cp", f"{jars.kafka(KAFKA)}/*", str(PROGRAM), mode]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=300)
+    command = [
+        str(jars.java()),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{jars.kafka(KAFKA)}/*",
+        str(PROGRAM),
+        mode,
+    ]
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, check=False, timeout=300
+    )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command[-2:])} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(command[-2:])} ended with {done.returncode}:\n{done.stderr[-2000:]}"
+        )
     return done.stdout.splitlines()
 
 
@@ -44,7 +55,10 @@ def main() -> None:
     vectors = [one for one in told if "magic" in one]
     text = ",\n".join(f"  {json.dumps(name)}: {json.dumps(case)}" for name, case in cases.items())
     lines = ",\n".join(f"  {json.dumps(vector)}" for vector in vectors)
-    VECTORS.write_text(f'{{"kafka": "{KAFKA}", "cases": {{\n{text}\n}}, "vectors": [\n{lines}\n]}}\n', encoding="utf-8")
+    VECTORS.write_text(
+        f'{{"kafka": "{KAFKA}", "cases": {{\n{text}\n}}, "vectors": [\n{lines}\n]}}\n',
+        encoding="utf-8",
+    )
     sys.stdout.write(f"{len(vectors)} vectors of {len(cases)} cases in {VECTORS.name}\n")
 
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
-from aioproducer.records.message_set import LOG_APPEND_TIME, NO_TIMESTAMP, Message, encode_message_set, message, read_messages, wrapper
+from aioproducer.records.message_set import (
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    Message,
+    encode_message_set,
+    message,
+    read_messages,
+    wrapper,
+)
 from aioproducer.records.reader import MAX_DECOMPRESSED, Record, RecordBatch, read_batches
 from aioproducer.records.record_batch import encode_headers, encode_record, header, placed
 
@@ -52,7 +60,13 @@ def unhex(value: Any) -> bytes | None:
 
 def record(offset: int, timestamp: int, key: Any, value: Any, headers: Any) -> Record:
     """A record of it."""
-    return Record(offset, timestamp, unhex(key), unhex(value), tuple((bytes.fromhex(name).decode(), unhex(data)) for name, data in headers))
+    return Record(
+        offset,
+        timestamp,
+        unhex(key),
+        unhex(value),
+        tuple((bytes.fromhex(name).decode(), unhex(data)) for name, data in headers),
+    )
 
 
 @functools.cache
@@ -61,7 +75,9 @@ def cases() -> dict[str, Case]:
     told = json.loads(FILE.read_text())["cases"]
     return {
         name: Case(
-            case["base_offset"], case["log_append_time"], [record(case["base_offset"] + i, *row) for i, row in enumerate(case["records"])]
+            case["base_offset"],
+            case["log_append_time"],
+            [record(case["base_offset"] + i, *row) for i, row in enumerate(case["records"])],
         )
         for name, case in told.items()
     }
@@ -71,7 +87,13 @@ def cases() -> dict[str, Case]:
 def vectors() -> tuple[Vector, ...]:
     """All of them, refused ones too."""
     return tuple(
-        Vector(one["magic"], Compression[one["codec"].upper()], one["case"], unhex(one.get("hex")), one.get("refused"))
+        Vector(
+            one["magic"],
+            Compression[one["codec"].upper()],
+            one["case"],
+            unhex(one.get("hex")),
+            one.get("refused"),
+        )
         for one in json.loads(FILE.read_text())["vectors"]
     )
 
@@ -92,7 +114,8 @@ def build(magic: int, codec: Compression, case: Case) -> bytes:
     first = case.base_offset if magic and codec is not Compression.NONE else 0
     times = [case.log_append_time if is_appended else one.timestamp_ms for one in case.records]
     inner = b"".join(
-        message(magic, one.offset - first, time, one.key, one.value, attributes) for one, time in zip(case.records, times, strict=True)
+        message(magic, one.offset - first, time, one.key, one.value, attributes)
+        for one, time in zip(case.records, times, strict=True)
     )
     if codec is Compression.NONE:
         return inner
@@ -105,13 +128,24 @@ def build_batch(codec: Compression, case: Case, level: int | None = None) -> byt
         return b""
     times = [one.timestamp_ms for one in case.records]
     records = [
-        encode_record(number, one.timestamp_ms - times[0], one.key, one.value, encode_headers(one.headers))
+        encode_record(
+            number, one.timestamp_ms - times[0], one.key, one.value, encode_headers(one.headers)
+        )
         for number, one in enumerate(case.records)
     ]
     payload = compress(codec, b"".join(records), level)
     is_appended = case.log_append_time != NO_TIMESTAMP
-    attributes, latest = (codec | LOG_APPEND_TIME, case.log_append_time) if is_appended else (int(codec), max(times))
-    return placed(header(payload, len(records), attributes, times[0], latest), case.base_offset, NO_LEADER_EPOCH) + payload
+    attributes, latest = (
+        (codec | LOG_APPEND_TIME, case.log_append_time) if is_appended else (int(codec), max(times))
+    )
+    return (
+        placed(
+            header(payload, len(records), attributes, times[0], latest),
+            case.base_offset,
+            NO_LEADER_EPOCH,
+        )
+        + payload
+    )
 
 
 def expected(magic: int, case: Case) -> list[Record]:
@@ -137,4 +171,8 @@ def area(magic: int, codec: Compression, raw: bytes) -> bytes:
     if codec is Compression.NONE and magic < 2:
         return raw
     payload = raw[(26, 34, 61)[magic] :]
-    return decompress(codec, mend(payload) if (magic, codec) == (0, Compression.LZ4) else payload, MAX_DECOMPRESSED)
+    return decompress(
+        codec,
+        mend(payload) if (magic, codec) == (0, Compression.LZ4) else payload,
+        MAX_DECOMPRESSED,
+    )

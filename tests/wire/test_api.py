@@ -46,5 +46,7 @@ def test_a_request_that_the_broker_does_not_list_has_no_version() -> None:
 
 def test_flexible_headers_begin_where_kafka_says() -> None:
     """Produce from 9 on; of requests that we do not know, none."""
-    assert [version for version in range(15) if is_flexible(ApiKey.PRODUCE, version)] == list(range(9, 15))
+    assert [version for version in range(15) if is_flexible(ApiKey.PRODUCE, version)] == list(
+        range(9, 15)
+    )
     assert not is_flexible(999, 5)

@@ -41,7 +41,11 @@ def decode(name: str, version: int, data: bytes) -> int:
 
 
 def test_each_answer_is_there() -> None:
-    assert {name for name, _ in CODECS} == set(READ) >= {"Produce.response", "DescribeTransactions.response", "ListTransactions.response"}
+    assert (
+        {name for name, _ in CODECS}
+        == set(READ)
+        >= {"Produce.response", "DescribeTransactions.response", "ListTransactions.response"}
+    )
 
 
 @pytest.mark.parametrize(("name", "version"), CODECS)

@@ -16,14 +16,23 @@ _LARGE = b"x" * 5000
 
 
 def _produce(*records: Any) -> Any:
-    partitions = [message("Produce.request.topics.partitions", index=index, records=each) for index, each in enumerate(records)]
-    return message("Produce.request", acks=-1, topics=[message("Produce.request.topics", name="orders", partitions=partitions)])
+    partitions = [
+        message("Produce.request.topics.partitions", index=index, records=each)
+        for index, each in enumerate(records)
+    ]
+    return message(
+        "Produce.request",
+        acks=-1,
+        topics=[message("Produce.request.topics", name="orders", partitions=partitions)],
+    )
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
 def test_batches_are_not_copied(version: int) -> None:
     """A payload leaves as the object that came in; all that is small is joined: two chunks for a partition, and an end."""
-    chunks = codec("Produce.request", version).encode(_produce((_HEADER, _LARGE), (_HEADER, _LARGE), (_HEADER, _LARGE)))
+    chunks = codec("Produce.request", version).encode(
+        _produce((_HEADER, _LARGE), (_HEADER, _LARGE), (_HEADER, _LARGE))
+    )
     assert [chunk is _LARGE for chunk in chunks[:6]] == [False, True] * 3
     assert len(chunks) <= 7
     assert all(len(chunk) for chunk in chunks)
@@ -35,8 +44,14 @@ def test_records_in_pieces_are_records_in_one(version: int, pieces: list[bytes])
     """A sequence of buffers is one field: the encoder sums their lengths and writes their bytes in order."""
     whole = b"".join(pieces)
     expected = encoded("Produce.request", version, _produce(whole, None, whole))
-    assert encoded("Produce.request", version, _produce(pieces, None, tuple(map(memoryview, pieces)))) == expected
-    assert encoded("Produce.request", version, _produce(bytearray(whole), None, memoryview(whole))) == expected
+    assert (
+        encoded("Produce.request", version, _produce(pieces, None, tuple(map(memoryview, pieces))))
+        == expected
+    )
+    assert (
+        encoded("Produce.request", version, _produce(bytearray(whole), None, memoryview(whole)))
+        == expected
+    )
     decoded = codec("Produce.request", version).decode(expected)
     assert [partition.records for partition in decoded.topics[0].partitions] == [whole, None, whole]
 
@@ -55,7 +70,9 @@ def test_an_empty_message_has_no_chunks() -> None:
 
 def test_what_a_version_lacks_is_not_written() -> None:
     """The same message serves all versions: older ones have less of it."""
-    request = message("ApiVersions.request", client_software_name="aioproducer", client_software_version="1")
+    request = message(
+        "ApiVersions.request", client_software_name="aioproducer", client_software_version="1"
+    )
     assert encoded("ApiVersions.request", 2, request) == b""
     assert encoded("ApiVersions.request", 3, request) == b"\x0caioproducer\x021\0"
 
@@ -67,8 +84,13 @@ def test_tagged_fields_are_written_where_they_say_something() -> None:
     assert plain.endswith(b"\x01\0")  # an empty rack, no tags
     assert encoded("Fetch.request", 17, message("Fetch.request", replica_state=None)) == plain
     state = message("Fetch.request.replica_state", replica_id=1)
-    tagged = encoded("Fetch.request", 17, message("Fetch.request", replica_state=state, cluster_id="c"))
-    assert tagged == plain[:-1] + b"\x02" + b"\0\x02\x02c" + b"\x01\x0d" + b"\0\0\0\x01" + b"\xff" * 8 + b"\0"
+    tagged = encoded(
+        "Fetch.request", 17, message("Fetch.request", replica_state=state, cluster_id="c")
+    )
+    assert (
+        tagged
+        == plain[:-1] + b"\x02" + b"\0\x02\x02c" + b"\x01\x0d" + b"\0\0\0\x01" + b"\xff" * 8 + b"\0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +107,9 @@ def test_tagged_fields_are_written_where_they_say_something() -> None:
         ("Produce.request", 9, {"topics": [message("Produce.request.topics", partitions=[None])]}),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused(name: str, version: int, fields: dict[str, Any]) -> None:
+def test_a_value_that_does_not_fit_is_refused(
+    name: str, version: int, fields: dict[str, Any]
+) -> None:
     """One ValueError, which names the message, and never wrong bytes."""
     with pytest.raises(ValueError, match=rf"{name} v{version} cannot hold such a value"):
         codec(name, version).encode(message(name, **fields))

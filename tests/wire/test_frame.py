@@ -34,8 +34,12 @@ def _framed(frame: bytes) -> bytes:
 
 def test_a_request_header_v1_and_v2() -> None:
     """Size, key, version, correlation id, client id; from the first flexible version on, an empty tag section behind."""
-    assert encode_request(3, 8, 7, "me", [b"body"]) == [bytes.fromhex("00000010 0003 0008 00000007 0002 6d65") + b"body"]
-    assert encode_request(3, 9, 7, "me", [b"body"]) == [bytes.fromhex("00000011 0003 0009 00000007 0002 6d65 00") + b"body"]
+    assert encode_request(3, 8, 7, "me", [b"body"]) == [
+        bytes.fromhex("00000010 0003 0008 00000007 0002 6d65") + b"body"
+    ]
+    assert encode_request(3, 9, 7, "me", [b"body"]) == [
+        bytes.fromhex("00000011 0003 0009 00000007 0002 6d65 00") + b"body"
+    ]
     assert encode_request(3, 8, 7, None, []) == [bytes.fromhex("0000000a 0003 0008 00000007 ffff")]
 
 
@@ -47,21 +51,30 @@ def test_a_response_header_v0_and_v1() -> None:
 
 def test_an_api_versions_answer_has_the_oldest_header() -> None:
     """Its reader does not know yet what the broker speaks; the request has the flexible header all the same."""
-    assert encode_response(ApiKey.API_VERSIONS, 4, 7, [b"body"]) == [bytes.fromhex("00000008 00000007") + b"body"]
+    assert encode_response(ApiKey.API_VERSIONS, 4, 7, [b"body"]) == [
+        bytes.fromhex("00000008 00000007") + b"body"
+    ]
     assert decode_response(ApiKey.API_VERSIONS, 4, b"\0\0\0\x07body") == (7, 4)
     assert encode_request(ApiKey.API_VERSIONS, 3, 7, "", [])[0].endswith(b"\0\0\0")
 
 
-@pytest.mark.parametrize(("key", "version"), [(key, v) for key, name in NAMES.items() for n, v in EVERY_CODEC if n == f"{name}.request"])
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [(key, v) for key, name in NAMES.items() for n, v in EVERY_CODEC if n == f"{name}.request"],
+)
 @settings(max_examples=10, deadline=None)
 @given(
     correlation_id=st.integers(-(2**31), 2**31 - 1),
     client_id=st.none() | st.text(max_size=30),
     body=st.lists(st.binary(max_size=2000), max_size=4),
 )
-def test_headers_round_trip(key: ApiKey, version: int, correlation_id: int, client_id: str | None, body: list[bytes]) -> None:
+def test_headers_round_trip(
+    key: ApiKey, version: int, correlation_id: int, client_id: str | None, body: list[bytes]
+) -> None:
     """One side reads the headers that the other writes, in each version of each request, and the size is right."""
-    (request,) = FrameReader().feed(b"".join(encode_request(key, version, correlation_id, client_id, body)))
+    (request,) = FrameReader().feed(
+        b"".join(encode_request(key, version, correlation_id, client_id, body))
+    )
     header = decode_request(request)
     assert header[:4] == (key, version, correlation_id, client_id)
     assert request[header.offset :] == b"".join(body)
@@ -109,7 +122,9 @@ def test_a_broken_request_header_is_refused(frame: bytes) -> None:
         decode_request(frame)
 
 
-@pytest.mark.parametrize("frame", [b"", b"\0\0\0", b"\0\0\0\x07", b"\0\0\0\x07\x01\x05\x05", b"\0\0\0\x07" + b"\x80" * 6])
+@pytest.mark.parametrize(
+    "frame", [b"", b"\0\0\0", b"\0\0\0\x07", b"\0\0\0\x07\x01\x05\x05", b"\0\0\0\x07" + b"\x80" * 6]
+)
 def test_a_broken_response_header_is_refused(frame: bytes) -> None:
     """So is an answer that ends in its header."""
     with pytest.raises(ProtocolError):
@@ -130,7 +145,9 @@ def test_noise_is_a_header_or_a_protocol_error(frame: bytes) -> None:
 
 
 @given(frames=_FRAMES, draw=st.data())
-def test_frames_come_out_however_the_stream_is_cut(frames: list[bytes], draw: st.DataObject) -> None:
+def test_frames_come_out_however_the_stream_is_cut(
+    frames: list[bytes], draw: st.DataObject
+) -> None:
     """The reader gives the same frames in the same order, each as soon as its last byte is there. It waits for the end of an incomplete
     frame.
     """
@@ -201,7 +218,9 @@ def test_a_stranger_is_named(start: bytes, words: str) -> None:
         FrameReader().feed(start)
 
 
-@pytest.mark.parametrize("begun", [b"", b"\0\0", b"\0\0\0\x05fi"], ids=["nothing", "a size", "a frame"])
+@pytest.mark.parametrize(
+    "begun", [b"", b"\0\0", b"\0\0\0\x05fi"], ids=["nothing", "a size", "a frame"]
+)
 def test_frames_before_a_bad_size_are_given(begun: bytes) -> None:
     """They are answers to what was asked; only what follows cannot be told apart."""
     reader = FrameReader()

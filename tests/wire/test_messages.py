@@ -19,7 +19,9 @@ from aioproducer.wire.spec import ZERO_ID, Field
 
 # Above every version of a message.
 NO_FLEXIBLE_VERSION = 32_768
-_BEFORE_KAFKA_4 = {"Produce": {0, 1, 2}}  # versions that Kafka 4 no longer takes, though its definitions still have their fields
+_BEFORE_KAFKA_4 = {
+    "Produce": {0, 1, 2}
+}  # versions that Kafka 4 no longer takes, though its definitions still have their fields
 
 
 # Kafka's definitions, as kafka-python ships them
@@ -51,7 +53,9 @@ def _span(text: str | None, within: range) -> set[int]:
     return set(range(int(first.rstrip("+")), end)) & set(within)
 
 
-def _definition_default(entry: dict[str, Any], *, is_array: bool, is_always_nullable: bool) -> object:
+def _definition_default(
+    entry: dict[str, Any], *, is_array: bool, is_always_nullable: bool
+) -> object:
     if is_array:
         return ()
     default = entry.get("default")
@@ -61,17 +65,30 @@ def _definition_default(entry: dict[str, Any], *, is_array: bool, is_always_null
     if default is None:
         return implicit.get(entry["type"], 0 if entry["type"].startswith("int") else None)
     return (
-        {"true": True, "false": False, False: False, "": ""}.get(default) if entry["type"] in {"bool", "string"} else int(str(default), 0)
+        {"true": True, "false": False, False: False, "": ""}.get(default)
+        if entry["type"] in {"bool", "string"}
+        else int(str(default), 0)
     )
 
 
 def _kinds(entry: dict[str, Any]) -> tuple[str, bool]:
     kind = entry["type"].removeprefix("[]")
-    known = {"int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "string": "str", "records": "bytes"}
-    return known.get(kind, kind if kind in {"bool", "bytes", "uuid"} else "struct"), entry["type"].startswith("[]")
+    known = {
+        "int8": "i8",
+        "int16": "i16",
+        "int32": "i32",
+        "int64": "i64",
+        "string": "str",
+        "records": "bytes",
+    }
+    return known.get(kind, kind if kind in {"bool", "bytes", "uuid"} else "struct"), entry[
+        "type"
+    ].startswith("[]")
 
 
-def _facts_of_definition(entries: list[dict[str, Any]], name: str, versions: range, parent: set[int]) -> list[dict[str, Any]]:
+def _facts_of_definition(
+    entries: list[dict[str, Any]], name: str, versions: range, parent: set[int]
+) -> list[dict[str, Any]]:
     facts = []
     for entry in entries:
         present = _span(entry["versions"], versions) & parent
@@ -87,7 +104,9 @@ def _facts_of_definition(entries: list[dict[str, Any]], name: str, versions: ran
                 "versions": present,
                 "null": nullable,
                 "tag": entry.get("tag"),
-                "default": _definition_default(entry, is_array=is_array, is_always_nullable=nullable == present),
+                "default": _definition_default(
+                    entry, is_array=is_array, is_always_nullable=nullable == present
+                ),
                 "fields": _facts_of_definition(entry.get("fields", []), name, versions, present),
             }
         )
@@ -117,11 +136,17 @@ def _facts_of_spec(fields: list[Field], versions: range, parent: set[int]) -> li
 def test_a_spec_says_what_kafkas_definition_says(name: str) -> None:
     """Names, order, types, versions, nulls, tags and defaults are those of the broker's own message definitions."""
     definition, spec = _definition(name), SPECS[name]
-    assert set(spec.versions) - _BEFORE_KAFKA_4.get(name.partition(".")[0], set()) <= _span(definition["validVersions"], range(1 << 15))
+    assert set(spec.versions) - _BEFORE_KAFKA_4.get(name.partition(".")[0], set()) <= _span(
+        definition["validVersions"], range(1 << 15)
+    )
     first_flexible = definition["flexibleVersions"].rstrip("+")
-    assert spec.flexible == (NO_FLEXIBLE_VERSION if first_flexible == "none" else int(first_flexible))
+    assert spec.flexible == (
+        NO_FLEXIBLE_VERSION if first_flexible == "none" else int(first_flexible)
+    )
     versions = set(spec.versions)
-    assert _facts_of_spec(spec.fields, spec.versions, versions) == _facts_of_definition(definition["fields"], name, spec.versions, versions)
+    assert _facts_of_spec(spec.fields, spec.versions, versions) == _facts_of_definition(
+        definition["fields"], name, spec.versions, versions
+    )
 
 
 # Others' implementations
@@ -134,7 +159,11 @@ def test_others_read_and_write_the_same_bytes(name: str, version: int, draw: st.
     """kio and kafka-python read what we write as the same values, and write the same values as the same bytes; what they write we read."""
     sample = draw.draw(messages(name, version, tame=True))
     data = encoded(name, version, sample)
-    lacking = {lack.oracle for lack in LACKS if lack.api == name.partition(".")[0] and version in lack.versions}
+    lacking = {
+        lack.oracle
+        for lack in LACKS
+        if lack.api == name.partition(".")[0] and version in lack.versions
+    }
     for oracle in ORACLES.keys() - lacking:
         ORACLES[oracle](name, version, sample, data)
     assert codec(name, version).decode(data) == sample
@@ -153,10 +182,26 @@ def test_a_new_leader_in_a_produce_answer_is_tagged() -> None:
     """KIP-951 leaders travel as tagged fields; an answer without them has their defaults."""
     path = "Produce.response.topics.partitions"
     leader = message(f"{path}.current_leader", leader_id=2, leader_epoch=9)
-    partitions = [message(path, index=0, error_code=6, current_leader=leader), message(path, index=1)]
-    answer = message("Produce.response", topics=[message("Produce.response.topics", name="t", partitions=partitions)])
-    moved, stayed = codec("Produce.response", 10).decode(encoded("Produce.response", 10, answer)).topics[0].partitions
+    partitions = [
+        message(path, index=0, error_code=6, current_leader=leader),
+        message(path, index=1),
+    ]
+    answer = message(
+        "Produce.response",
+        topics=[message("Produce.response.topics", name="t", partitions=partitions)],
+    )
+    moved, stayed = (
+        codec("Produce.response", 10)
+        .decode(encoded("Produce.response", 10, answer))
+        .topics[0]
+        .partitions
+    )
     assert (moved.current_leader.leader_id, moved.current_leader.leader_epoch) == (2, 9)
     assert (stayed.current_leader.leader_id, stayed.current_leader.leader_epoch) == (-1, -1)
-    older = codec("Produce.response", 9).decode(encoded("Produce.response", 9, answer)).topics[0].partitions[0]
+    older = (
+        codec("Produce.response", 9)
+        .decode(encoded("Produce.response", 9, answer))
+        .topics[0]
+        .partitions[0]
+    )
     assert older.current_leader.leader_id == -1

@@ -33,7 +33,9 @@ def test_tags_are_skipped_by_their_sizes() -> None:
     assert skip_tags(b"\x02\x05\0\x06\x80\x01" + bytes(128) + b".", 0) == 134
 
 
-@pytest.mark.parametrize("data", [b"", b"\x01", b"\x01\x05", b"\x01\x05\x02a", b"\x01\x05\xff\xff\xff\xff\x0f"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x01", b"\x01\x05", b"\x01\x05\x02a", b"\x01\x05\xff\xff\xff\xff\x0f"]
+)
 def test_tags_do_not_lead_past_the_end(data: bytes) -> None:
     """An index error, as everything that ends early."""
     with pytest.raises(IndexError):

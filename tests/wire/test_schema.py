@@ -32,7 +32,9 @@ def test_a_message_of_defaults_round_trips(name: str, version: int) -> None:
     assert codec(name, version).decode(encoded(name, version, message(name))) == message(name)
 
 
-@pytest.mark.parametrize(("name", "version"), [("Fetch.request", 3), ("Produce.request", 14), ("Metadata.response", -1)])
+@pytest.mark.parametrize(
+    ("name", "version"), [("Fetch.request", 3), ("Produce.request", 14), ("Metadata.response", -1)]
+)
 def test_an_unknown_version_is_named(name: str, version: int) -> None:
     """The error says which versions there are."""
     with pytest.raises(ValueError, match=r"is known in versions \d+ to \d+, not"):
@@ -61,8 +63,12 @@ def test_an_unknown_structure_or_field_is_refused() -> None:
 def test_messages_are_equal_by_their_fields() -> None:
     """Equal: same structure, same values, whichever sequence holds them. Mutable, so not hashable."""
     path = "Fetch.request.forgotten_topics_data"
-    assert message(path, topic="t", partitions=[1, 2]) == message(path, topic="t", partitions=(1, 2))
-    assert message(path, topic="t", partitions=[1, 2]) != message(path, topic="t", partitions=[2, 1])
+    assert message(path, topic="t", partitions=[1, 2]) == message(
+        path, topic="t", partitions=(1, 2)
+    )
+    assert message(path, topic="t", partitions=[1, 2]) != message(
+        path, topic="t", partitions=[2, 1]
+    )
     assert message("Produce.request") != message("Produce.response")
     with pytest.raises(TypeError, match="unhashable"):
         hash(message(path))
@@ -81,7 +87,9 @@ def test_default_structures_are_not_shared() -> None:
     assert message("Produce.response.topics.partitions").current_leader.leader_id == -1
 
 
-def test_a_codec_that_is_made_in_a_thread_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_codec_that_is_made_in_a_thread_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A child that is forked meanwhile makes codecs, too, and would wait for a lock of that thread forever."""
     is_making, may_end = threading.Event(), threading.Event()
     make = schema.make_decoder

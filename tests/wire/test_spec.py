@@ -9,7 +9,20 @@ from aioproducer.wire.spec import parse
 
 @pytest.mark.parametrize(
     "line",
-    ["x", "x i33", "x {", "x [i32", "x str??", "x i8 3..5", "x i8 =yes", "x bytes tag1", "x [bytes]", "x [uuid]", "x i8 tagged", "x ?"],
+    [
+        "x",
+        "x i33",
+        "x {",
+        "x [i32",
+        "x str??",
+        "x i8 3..5",
+        "x i8 =yes",
+        "x bytes tag1",
+        "x [bytes]",
+        "x [uuid]",
+        "x i8 tagged",
+        "x ?",
+    ],
 )
 def test_a_line_that_makes_no_sense_is_named(line: str) -> None:
     """A slip in the text is found when the message's fields are first read, and the error quotes it."""

@@ -131,7 +131,9 @@ class ClusterMetadata:
         self.brokers = {**self.brokers, **found}
         return bool(found)
 
-    def taking(self, told: Any, *, has_epochs: bool = True, is_urged: bool = False) -> Generator[None, None, TopicView | None]:
+    def taking(
+        self, told: Any, *, has_epochs: bool = True, is_urged: bool = False
+    ) -> Generator[None, None, TopicView | None]:
         """Apply one topic of an answer. Returns the topic if it has changed.
 
         The topic changes in the last step. Until then no other caller may apply the same topic.
@@ -154,7 +156,9 @@ class ClusterMetadata:
         topics[told.name] = topic
         return topic
 
-    def _judging(self, topic: TopicView, older: Mapping[int, PartitionView]) -> Generator[None, None, TopicView]:
+    def _judging(
+        self, topic: TopicView, older: Mapping[int, PartitionView]
+    ) -> Generator[None, None, TopicView]:
         """Count the older epochs of an answer. Returns the topic with those that enough answers in a row had."""
         before = self._older.pop(topic.name, {})
         counts: dict[int, int] = {}
@@ -171,10 +175,16 @@ class ClusterMetadata:
             self._older[topic.name] = counts
         if len(counts) == len(older):
             return topic
-        _log.warning("%d answers in a row had older leader epochs of topic %s: they are applied", _OLDER_ANSWERS, topic.name)
+        _log.warning(
+            "%d answers in a row had older leader epochs of topic %s: they are applied",
+            _OLDER_ANSWERS,
+            topic.name,
+        )
         return topic._replace(partitions=tuple(partitions))
 
-    def take_leader(self, name: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> TopicView | None:
+    def take_leader(
+        self, name: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()
+    ) -> TopicView | None:
         """Apply a leader from a Produce answer (KIP-951, LDR-01), if it is newly elected and reachable.
 
         Args:
@@ -188,9 +198,16 @@ class ClusterMetadata:
             The topic with that leader. None: the partition is not known, the leader is not new, or its address is not known.
         """
         topic = self.topics.get(name)
-        if topic is None or not 0 <= partition < len(topic.partitions) or epoch <= topic.partitions[partition].epoch:
+        if (
+            topic is None
+            or not 0 <= partition < len(topic.partitions)
+            or epoch <= topic.partitions[partition].epoch
+        ):
             return None
-        brokers = {**self.brokers, **_brokers([broker for broker in endpoints if broker.node_id == leader], self.brokers)}
+        brokers = {
+            **self.brokers,
+            **_brokers([broker for broker in endpoints if broker.node_id == leader], self.brokers),
+        }
         if leader not in brokers:
             return None
         partitions = list(topic.partitions)
@@ -224,11 +241,20 @@ def _brokers(told: Iterable[Any], known: Mapping[int, Broker]) -> dict[int, Brok
 
 def _is_usable(broker: Broker) -> bool:
     """Return whether a broker's address may be dialled. A host that no name can be could fill logs, or forge their lines."""
-    return 0 < len(broker.host) <= _LONGEST_HOST and broker.host.isprintable() and 0 < broker.port < 65_536
+    return (
+        0 < len(broker.host) <= _LONGEST_HOST
+        and broker.host.isprintable()
+        and 0 < broker.port < 65_536
+    )
 
 
 def _topic(
-    told: Any, known: TopicView | None, brokers: Mapping[int, Broker], older: dict[int, PartitionView], *, has_epochs: bool
+    told: Any,
+    known: TopicView | None,
+    brokers: Mapping[int, Broker],
+    older: dict[int, PartitionView],
+    *,
+    has_epochs: bool,
 ) -> Generator[None, None, TopicView]:
     """Return one topic of an answer. Known values are kept where the answer is older; `older` gets what it has there."""
     if told.error_code and not told.partitions:
@@ -239,7 +265,9 @@ def _topic(
     if known is None or known.error is not None or told.topic_id not in (known.topic_id, NO_ID):
         # A new topic, or a topic that was created again under that name.
         known = TopicView(told.name, told.topic_id)
-    partitions = yield from _partitions(told, known.partitions, brokers, older, has_epochs=has_epochs)
+    partitions = yield from _partitions(
+        told, known.partitions, brokers, older, has_epochs=has_epochs
+    )
     # No partition has a valid index: treat the topic as one that has no leader for its first partition yet.
     if not partitions:
         return TopicView(told.name, error=broker_error("LEADER_NOT_AVAILABLE"))
@@ -247,7 +275,12 @@ def _topic(
 
 
 def _partitions(
-    told: Any, before: tuple[PartitionView, ...], brokers: Mapping[int, Broker], older: dict[int, PartitionView], *, has_epochs: bool
+    told: Any,
+    before: tuple[PartitionView, ...],
+    brokers: Mapping[int, Broker],
+    older: dict[int, PartitionView],
+    *,
+    has_epochs: bool,
 ) -> Generator[None, None, tuple[PartitionView, ...]]:
     """Return the partitions of a topic, numbered without gaps. A partition beyond a gap is not usable yet.
 

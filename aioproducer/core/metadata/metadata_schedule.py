@@ -159,7 +159,9 @@ class MetadataSchedule:
             del self._changed[name]
         return self._asking(names, now, urged)
 
-    def _asking(self, names: list[str], now: float, urged: Iterable[str], *, is_new: bool = False) -> Question:
+    def _asking(
+        self, names: list[str], now: float, urged: Iterable[str], *, is_new: bool = False
+    ) -> Question:
         """Return a request for `names`, filled up with topics that are not urgent."""
         taken = set(names)
         others = (name for name in self._older(now, self._max_age * _RIPE) if name not in taken)
@@ -180,7 +182,9 @@ class MetadataSchedule:
         self._asked.difference_update(question.topics)
         self._in_flight -= question.is_new
         if not is_answered:
-            self._changed.update(dict.fromkeys(name for name in question.topics if name in question.urged))
+            self._changed.update(
+                dict.fromkeys(name for name in question.topics if name in question.urged)
+            )
 
     def due_at(self) -> float:
         """Return the time at which `next_other` has a request: 0 for at once."""

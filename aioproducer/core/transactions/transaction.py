@@ -17,7 +17,13 @@ import enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
-from aioproducer.core.transactions.transaction_errors import Course, Rpc, course_of, error_of, gravest
+from aioproducer.core.transactions.transaction_errors import (
+    Course,
+    Rpc,
+    course_of,
+    error_of,
+    gravest,
+)
 from aioproducer.errors import BrokerError, TransactionAborted, TransactionMisuse
 from aioproducer.model import PreparedTransaction
 
@@ -28,7 +34,16 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError, TransactionError
     from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
 
-__all__ = ["NEXT", "Coordinator", "Event", "OffsetsCommit", "Operation", "Request", "State", "Transaction"]
+__all__ = [
+    "NEXT",
+    "Coordinator",
+    "Event",
+    "OffsetsCommit",
+    "Operation",
+    "Request",
+    "State",
+    "Transaction",
+]
 
 
 class State(enum.StrEnum):
@@ -143,7 +158,9 @@ class OffsetsCommit(Operation):
 
     __slots__ = ("asked", "group", "offsets")
 
-    def __init__(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> None:
+    def __init__(
+        self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]
+    ) -> None:
         super().__init__("send_offsets_to_transaction()")
         self.group: ConsumerGroupMetadata = group
         self.asked: dict[tuple[str, int], OffsetAndMetadata] = dict(offsets)
@@ -151,7 +168,11 @@ class OffsetsCommit(Operation):
 
     def keep(self, places: Container[str]) -> None:
         """Keep only the offsets of these partitions: the others are part of the transaction now (TXN-14)."""
-        self.offsets = {(topic, at): offset for (topic, at), offset in self.offsets.items() if f"{topic}-{at}" in places}
+        self.offsets = {
+            (topic, at): offset
+            for (topic, at), offset in self.offsets.items()
+            if f"{topic}-{at}" in places
+        }
 
 
 _ADDING: Final = (State.IN_TRANSACTION, State.PREPARING, State.COMMITTING)
@@ -185,7 +206,9 @@ class Transaction:
         is_told: a commit was sent, and not refused since.
     """
 
-    def __init__(self, transactional_id: str, timeout_ms: float, level: Callable[[], int | None]) -> None:
+    def __init__(
+        self, transactional_id: str, timeout_ms: float, level: Callable[[], int | None]
+    ) -> None:
         self.transactional_id = transactional_id
         self.state: State = State.UNINITIALIZED
         self.identity: ProducerIdAndEpoch = NO_IDENTITY
@@ -251,10 +274,14 @@ class Transaction:
     def hand_over(self) -> PreparedTransaction:
         """Return the prepared transaction, after the operation of `prepare` has ended. From now on another client may end it."""
         if self.state is State.IN_TRANSACTION:
-            raise TransactionMisuse("prepare_transaction() has no place here: no record or offset was sent in this transaction")
+            raise TransactionMisuse(
+                "prepare_transaction() has no place here: no record or offset was sent in this transaction"
+            )
         if self.state is not State.PREPARED:
             self._go(Event.HAND_OVER)
-        return PreparedTransaction(self.transactional_id, self.identity.producer_id, self.identity.epoch, self.version)
+        return PreparedTransaction(
+            self.transactional_id, self.identity.producer_id, self.identity.epoch, self.version
+        )
 
     def abort(self) -> Operation:
         """Abort the transaction and return the operation; the same one while the abort continues.
@@ -264,13 +291,21 @@ class Transaction:
         if self.state is State.ABORTING:
             return self.operation
         if self.state is State.COMMITTING and self.is_told:
-            raise TransactionMisuse("commit_transaction() was sent and cannot be taken back: call it again, to learn how it ends")
+            raise TransactionMisuse(
+                "commit_transaction() was sent and cannot be taken back: call it again, to learn how it ends"
+            )
         waiting, operation = self.operation, self._start(Event.ABORT)
         self._drop()
-        waiting.end(TransactionAborted(f"the transaction was aborted while {waiting.name} waited for records", ""))
+        waiting.end(
+            TransactionAborted(
+                f"the transaction was aborted while {waiting.name} waited for records", ""
+            )
+        )
         return operation
 
-    def add_offsets(self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> OffsetsCommit:
+    def add_offsets(
+        self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]
+    ) -> OffsetsCommit:
         """Add the offsets of a group to the transaction. Returns the operation; the same one while an equal commit continues."""
         self.check("send_offsets_to_transaction()")
         for commit in self._offsets:
@@ -305,7 +340,9 @@ class Transaction:
 
         `is_numbered`: the record had a sequence number, which leaves a gap in the log.
         """
-        course = course_of(Rpc.PRODUCE, cause) if isinstance(cause, BrokerError) else Course.ABORTABLE
+        course = (
+            course_of(Rpc.PRODUCE, cause) if isinstance(cause, BrokerError) else Course.ABORTABLE
+        )
         if course < Course.FATAL and is_numbered and self.version == 1 and not self._can_renew:
             course = Course.FATAL
         self._fail(Rpc.PRODUCE, course, cause, where, now)
@@ -453,17 +490,33 @@ class Transaction:
         """Drop the partitions and offsets that were still to be added."""
         self.pending.clear()
         for commit in self._offsets:
-            commit.end(TransactionAborted("the transaction was aborted before these offsets were part of it"))
+            commit.end(
+                TransactionAborted(
+                    "the transaction was aborted before these offsets were part of it"
+                )
+            )
         self._offsets.clear()
 
     def _fail(self, rpc: Rpc, course: Course, cause: KafkaError, where: str, now: float) -> None:
-        is_expired = self.state in (*_ADDING, State.ABORTING, State.ABORTABLE_ERROR) and now - self._began_at > self._timeout_ms / 1000
-        error = error_of(rpc, course, cause, where, self._timeout_ms if is_expired else None, is_unsure=self._is_unsure)
+        is_expired = (
+            self.state in (*_ADDING, State.ABORTING, State.ABORTABLE_ERROR)
+            and now - self._began_at > self._timeout_ms / 1000
+        )
+        error = error_of(
+            rpc,
+            course,
+            cause,
+            where,
+            self._timeout_ms if is_expired else None,
+            is_unsure=self._is_unsure,
+        )
         if course >= Course.FATAL:
             after: State | None = State.FATAL_ERROR if self.state is not State.FATAL_ERROR else None
         else:
             after = NEXT.get((self.state, Event.REFUSE if course is Course.RESET else Event.FAIL))
-            self._needs_renewal |= after is State.ABORTABLE_ERROR and self._can_renew and self.version == 1
+            self._needs_renewal |= (
+                after is State.ABORTABLE_ERROR and self._can_renew and self.version == 1
+            )
         # The transaction ends already: a later failure changes nothing.
         if after is None:
             return
@@ -477,7 +530,9 @@ class Transaction:
 
 def _refusal(call: str, state: State, error: TransactionError | None) -> KafkaError:
     """Return what a call raises that has no place in `state`: the error of the transaction, if it has one."""
-    is_told_why = state is State.FATAL_ERROR or (state is State.ABORTABLE_ERROR and call != Event.BEGIN)
+    is_told_why = state is State.FATAL_ERROR or (
+        state is State.ABORTABLE_ERROR and call != Event.BEGIN
+    )
     if is_told_why and error is not None:
         return error.again()
     return TransactionMisuse(f"{call} has no place here: the producer {state}")
@@ -494,7 +549,9 @@ def _course_now(course: Course, state: State, *, can_renew: bool) -> Course:
 
 def _is_newer(identity: ProducerIdAndEpoch, known: ProducerIdAndEpoch) -> bool:
     """Return whether an answer has the identity of the next transaction: another producer id, or a higher epoch."""
-    return identity != NO_IDENTITY and (identity.producer_id != known.producer_id or identity.epoch > known.epoch)
+    return identity != NO_IDENTITY and (
+        identity.producer_id != known.producer_id or identity.epoch > known.epoch
+    )
 
 
 def _version_of(level: int | None, before: int) -> int:

@@ -103,7 +103,11 @@ COURSES: Final[Mapping[Rpc, Mapping[str, Course]]] = {
         "OPERATION_NOT_ATTEMPTED": Course.ABORTABLE,
         "UNKNOWN_PRODUCER_ID": Course.RENEW,
     },
-    Rpc.ADD_OFFSETS: {**_COMMON, "GROUP_AUTHORIZATION_FAILED": Course.ABORTABLE, "UNKNOWN_PRODUCER_ID": Course.RENEW},
+    Rpc.ADD_OFFSETS: {
+        **_COMMON,
+        "GROUP_AUTHORIZATION_FAILED": Course.ABORTABLE,
+        "UNKNOWN_PRODUCER_ID": Course.RENEW,
+    },
     Rpc.COMMIT_OFFSETS: {
         **_COMMON,
         # In version 2 also: the coordinator of transactions adds another partition at this time. The group's coordinator answers so for it.
@@ -124,7 +128,11 @@ COURSES: Final[Mapping[Rpc, Mapping[str, Course]]] = {
         "UNSUPPORTED_VERSION": Course.ABORTABLE,
     },
     Rpc.COMMIT: {**_COMMON, "UNKNOWN_PRODUCER_ID": Course.RENEW},
-    Rpc.ABORT: {**_COMMON, "TRANSACTION_ABORTABLE": Course.FATAL, "UNKNOWN_PRODUCER_ID": Course.RENEW},
+    Rpc.ABORT: {
+        **_COMMON,
+        "TRANSACTION_ABORTABLE": Course.FATAL,
+        "UNKNOWN_PRODUCER_ID": Course.RENEW,
+    },
     Rpc.PRODUCE: {
         **_FENCING,
         "CLUSTER_AUTHORIZATION_FAILED": Course.FATAL,
@@ -134,7 +142,10 @@ COURSES: Final[Mapping[Rpc, Mapping[str, Course]]] = {
     },
 }
 # The course of all other errors that are not retriable.
-REST: Final[Mapping[Rpc, Course]] = {Rpc.ADD_PARTITIONS: Course.ABORTABLE, Rpc.PRODUCE: Course.ABORTABLE}
+REST: Final[Mapping[Rpc, Course]] = {
+    Rpc.ADD_PARTITIONS: Course.ABORTABLE,
+    Rpc.PRODUCE: Course.ABORTABLE,
+}
 # A transaction that took too long gets one of these: the coordinator has aborted it, and in version 1 fenced its producer.
 EXPIRED: Final = frozenset({*_FENCING, "INVALID_TXN_STATE"})
 # Not PRODUCE: a failed batch was already retried.
@@ -149,7 +160,14 @@ _KINDS: Final[Mapping[Course, type[TransactionError]]] = {
 _SPECIAL: Final[Mapping[str, type[TransactionError]]] = {
     **dict.fromkeys(_FENCING, ProducerFenced),
     **dict.fromkeys(
-        ("FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "GROUP_ID_NOT_FOUND", "STALE_MEMBER_EPOCH"), CommitFailed
+        (
+            "FENCED_INSTANCE_ID",
+            "UNKNOWN_MEMBER_ID",
+            "ILLEGAL_GENERATION",
+            "GROUP_ID_NOT_FOUND",
+            "STALE_MEMBER_EPOCH",
+        ),
+        CommitFailed,
     ),
 }
 _HINTS: Final[Mapping[str, str]] = {
@@ -182,13 +200,29 @@ def course_of(rpc: Rpc, error: BrokerError) -> Course:
 
 def gravest(rpc: Rpc, errors: Mapping[str, BrokerError]) -> tuple[Course, BrokerError, list[str]]:
     """Return the gravest course of several errors, its error, and the places that have the same error."""
-    place = max(errors, key=lambda each: (course_of(rpc, errors[each]), errors[each].name != "OPERATION_NOT_ATTEMPTED"))
+    place = max(
+        errors,
+        key=lambda each: (
+            course_of(rpc, errors[each]),
+            errors[each].name != "OPERATION_NOT_ATTEMPTED",
+        ),
+    )
     worst = errors[place]
-    return course_of(rpc, worst), worst, [each for each, error in errors.items() if error.code == worst.code]
+    return (
+        course_of(rpc, worst),
+        worst,
+        [each for each, error in errors.items() if error.code == worst.code],
+    )
 
 
 def error_of(
-    rpc: Rpc, course: Course, cause: KafkaError, where: str = "", expired_ms: float | None = None, *, is_unsure: bool = False
+    rpc: Rpc,
+    course: Course,
+    cause: KafkaError,
+    where: str = "",
+    expired_ms: float | None = None,
+    *,
+    is_unsure: bool = False,
 ) -> TransactionError:
     """Return the error that the application gets.
 
@@ -207,12 +241,15 @@ def error_of(
     reason, hint = _reason(rpc, course, cause, where), _HINTS.get(name)
     if expired_ms is not None and name in EXPIRED and issubclass(kind, TransactionFatal):
         kind = TransactionExpired
-        reason = (
-            f"the transaction was timed out by the coordinator: it lasted longer than transaction_timeout_ms={expired_ms:.15g} ({cause})"
-        )
+        reason = f"the transaction was timed out by the coordinator: it lasted longer than transaction_timeout_ms={expired_ms:.15g} ({cause})"
     if course is Course.RESET and hint is None:
         hint = "begin_transaction() asks once more."
-    error = kind(f"{reason}; the answer to an earlier attempt was lost: it may have been committed" if is_unsure else reason, hint)
+    error = kind(
+        f"{reason}; the answer to an earlier attempt was lost: it may have been committed"
+        if is_unsure
+        else reason,
+        hint,
+    )
     error.persisted = Persisted.MAYBE if is_unsure else Persisted.NO
     error.__cause__ = cause
     return error

@@ -107,9 +107,15 @@ class Admission:
         self._serves_until, self._served = 0.0, 0
         self._waiters = LoopBudgetWaiters(loop_budget, self._place_unplaced)
         self.continuing: Sized = self._waiters.waiting
-        self.pending: PendingSends = PendingSends(context, appender, self._waiters, self, drains, transaction)
-        self.topics: TopicWaiters = TopicWaiters(context, self._partition_queues, metadata, expiry, drains, self)
-        self.preparations: Preparations = Preparations(context, self.topics.is_waiting_for, self.topics.on_prepared)
+        self.pending: PendingSends = PendingSends(
+            context, appender, self._waiters, self, drains, transaction
+        )
+        self.topics: TopicWaiters = TopicWaiters(
+            context, self._partition_queues, metadata, expiry, drains, self
+        )
+        self.preparations: Preparations = Preparations(
+            context, self.topics.is_waiting_for, self.topics.on_prepared
+        )
 
     # The decision
 
@@ -124,7 +130,11 @@ class Admission:
         Metadata of an unknown topic is requested. The caller cannot wait, so it uses the next slice of the loop budget at once.
         """
         outcome = self._try(record)
-        if isinstance(outcome, str) and outcome == FOR_LOOP_BUDGET and self._loop_budget.may_go_on():
+        if (
+            isinstance(outcome, str)
+            and outcome == FOR_LOOP_BUDGET
+            and self._loop_budget.may_go_on()
+        ):
             outcome = self._try(record)
         if not isinstance(outcome, str):
             return outcome
@@ -175,7 +185,11 @@ class Admission:
         if obstacle in FOR_METADATA:
             assert record.topic is not None
             is_held = obstacle == FOR_SERIALIZER
-            self.pending.join(self.topics.hold(record) if is_held else self.topics.of(record.topic), record, obstacle)
+            self.pending.join(
+                self.topics.hold(record) if is_held else self.topics.of(record.topic),
+                record,
+                obstacle,
+            )
             if is_held:
                 self._update_fast_path()
             # Last: an eager task may end within this call, and it serves only the sends that wait.
@@ -193,7 +207,11 @@ class Admission:
             self.pending.number(record, obstacle)
             self._waiters.add(record)
         else:
-            self.pending.join(self._pool.waiting, record, FOR_CANCELLATION if obstacle == FOR_LOOP_BUDGET else FOR_MEMORY)
+            self.pending.join(
+                self._pool.waiting,
+                record,
+                FOR_CANCELLATION if obstacle == FOR_LOOP_BUDGET else FOR_MEMORY,
+            )
         self._update_fast_path()
         return record
 
@@ -208,7 +226,9 @@ class Admission:
             self._partition_queues.linger_again()
         # Mostly no record is unplaced, and each drain asks.
         has_unplaced = self._waiters.unplaced is not None and self._waiters.has_unplaced
-        is_open = self._may_be_fast and not has_waiting and not has_unplaced and not self.topics.held
+        is_open = (
+            self._may_be_fast and not has_waiting and not has_unplaced and not self.topics.held
+        )
         if self._transaction is not None:
             is_open = is_open and self._transaction.is_open
         self._fast_path.fast = self._partition_queues.routings if is_open else {}
@@ -227,7 +247,9 @@ class Admission:
         if not self._pool.has_waiting:
             self.on_none_waiting()
             return
-        self._place_unplaced(at_once=False)  # records in the wait queue may have been sent after the unplaced one
+        self._place_unplaced(
+            at_once=False
+        )  # records in the wait queue may have been sent after the unplaced one
         self._is_short = False
         self._serves_until, self._served = self._loop.time() + _SERVING_SECONDS, 0
         self._appender.serve_at(self._appender.now_ms())
@@ -262,7 +284,9 @@ class Admission:
     def _grant_in_time(self, queue: WaitQueue, record: PendingSend) -> bool:
         """Serve the first record of `queue` as `_grant` does, unless this event-loop iteration has served enough."""
         self._served += 1
-        if self._loop_budget.is_spent or (not self._served % _STRIDE and self._loop.time() > self._serves_until):
+        if self._loop_budget.is_spent or (
+            not self._served % _STRIDE and self._loop.time() > self._serves_until
+        ):
             self._drains.turn()
             return False
         return self._grant(queue, record)
@@ -275,7 +299,13 @@ class Admission:
         """
         for _ in range(_SERVED_PER_JOIN):
             first = self._pool.first()
-            if first is None or first[1].expects_cancellation or self._is_short or self._is_placing or not self._grant(*first):
+            if (
+                first is None
+                or first[1].expects_cancellation
+                or self._is_short
+                or self._is_placing
+                or not self._grant(*first)
+            ):
                 break
 
     def _grant(self, queue: WaitQueue, record: PendingSend) -> bool:
@@ -326,7 +356,9 @@ class Admission:
             raise
         return True
 
-    def _refused(self, queue: WaitQueue, record: PendingSend, routing: TopicRouting) -> Exception | None:
+    def _refused(
+        self, queue: WaitQueue, record: PendingSend, routing: TopicRouting
+    ) -> Exception | None:
         """Set what a pending send that was not appended waits for now. Returns the error of one that cannot wait on, else None."""
         if record.is_aside:
             record.reason = FOR_FULL_PARTITION
@@ -355,7 +387,11 @@ class Admission:
         self._waiters.unplaced = None
         if record is not None and is_waiting:
             first = self._pool.first()
-            is_next = first is not None and first[1] is record and record.topic in self._partition_queues.routings
+            is_next = (
+                first is not None
+                and first[1] is record
+                and record.topic in self._partition_queues.routings
+            )
             if not (at_once and is_next and self._serve_one(self._pool.waiting, record)):
                 if record.reason == FOR_LOOP_BUDGET:
                     record.reason = FOR_OTHERS

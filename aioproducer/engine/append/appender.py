@@ -94,7 +94,9 @@ class Appender:
         self.room = room
         choose = partitioners.adapt(config.partitioner)
         self.forget: Callable[[str], object] = partitioners.forgetter(choose)
-        self.partitioner: partitioners.Choose | None = delivery_context.watch.over("partitioner", choose) if choose is not None else None
+        self.partitioner: partitioners.Choose | None = (
+            delivery_context.watch.over("partitioner", choose) if choose is not None else None
+        )
         self._ignores_keys = config.partitioner_ignore_keys
         self._is_adaptive = config.partitioner_adaptive_partitioning_enable
         # Bytes of one share of the sticky partition.
@@ -104,7 +106,14 @@ class Appender:
         self.may_be_fast: bool = self.partitioner is not None or not self._ignores_keys
         is_told = shares is not None and self._policy == FAIL_FAST
         self._windows = ColumnBatches(
-            loop, partition_queues, pool, shares, delivery_context, sticky=self._sticky_now, room=room.of_rows, is_told=is_told
+            loop,
+            partition_queues,
+            pool,
+            shares,
+            delivery_context,
+            sticky=self._sticky_now,
+            room=room.of_rows,
+            is_told=is_told,
         )
 
     # One record
@@ -129,9 +138,15 @@ class Appender:
             queue = routing.queues[record.partition]
             return self._append_to(queue, record)
         if self.partitioner is not None:
-            return self._append_to(routing.queues[_ask_partitioner(record, routing, self.partitioner)], record)
+            return self._append_to(
+                routing.queues[_ask_partitioner(record, routing, self.partitioner)], record
+            )
         key = record.key
-        return self._append_sticky(routing, record) if key is None or self._ignores_keys else self._append_to(routing.by_key[key], record)
+        return (
+            self._append_sticky(routing, record)
+            if key is None or self._ignores_keys
+            else self._append_to(routing.by_key[key], record)
+        )
 
     def _append_sticky(self, routing: TopicRouting, record: PendingSend) -> Delivery | None:
         """Append to the topic's sticky partition while its batch has bytes left, until its share is used; then to another (KIP-794)."""
@@ -153,7 +168,11 @@ class Appender:
 
     def _append_behind(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
         """Append to the partition that the record has waited for, if that takes more by now."""
-        if record.partition is None and self.partitioner is None and (record.key is None or self._ignores_keys):
+        if (
+            record.partition is None
+            and self.partitioner is None
+            and (record.key is None or self._ignores_keys)
+        ):
             delivery = self._append(queue, record)
         else:
             delivery = self._append_to(queue, record)
@@ -165,7 +184,9 @@ class Appender:
     def _sticky(self, routing: TopicRouting, size: int) -> PartitionQueue:
         """Return the sticky partition while it has a batch or takes `size` more bytes; otherwise switch to another one."""
         queue = routing.sticky
-        if queue is not None and (queue.current is not None or routing.stays(size, self.room.of(routing.topic))):
+        if queue is not None and (
+            queue.current is not None or routing.stays(size, self.room.of(routing.topic))
+        ):
             return queue
         before = routing.sticky
         queue = routing.switch(self._chance(), is_adaptive=self._is_adaptive, unit=self._share_unit)
@@ -174,7 +195,14 @@ class Appender:
             self._resume(routing, queue, before)
         return queue
 
-    def _resume(self, routing: TopicRouting, queue: PartitionQueue, before: PartitionQueue | None, *, at_once: int = 0) -> None:
+    def _resume(
+        self,
+        routing: TopicRouting,
+        queue: PartitionQueue,
+        before: PartitionQueue | None,
+        *,
+        at_once: int = 0,
+    ) -> None:
         """Widen the sendable batch of the new sticky partition by one share; close the batch if it cannot grow.
 
         If `before`, the last sticky partition, is the same one, its batch grows by three times its size.
@@ -183,7 +211,9 @@ class Appender:
         if batch is not None and queue.is_sendable and batch.open is not None:
             # The share counts from now: the bytes that the batch has belong to earlier shares.
             routing.share = -batch.open.used
-            if not self.room.widen(batch, 0, self.room.limit if queue is not before else None, at_once=at_once):
+            if not self.room.widen(
+                batch, 0, self.room.limit if queue is not before else None, at_once=at_once
+            ):
                 self.partition_queues.close(queue)
 
     def _leave(self, routing: TopicRouting, full: ProducerBatch, *, at_once: int = 0) -> None:
@@ -217,7 +247,11 @@ class Appender:
             other = self._sticky(routing, record.size)
         else:
             usable = routing.available
-            other = routing.queues[usable[(murmur2(record.key) & 0x7FFFFFFF) % len(usable)]] if usable else queue
+            other = (
+                routing.queues[usable[(murmur2(record.key) & 0x7FFFFFFF) % len(usable)]]
+                if usable
+                else queue
+            )
         if not self.partition_queues.availability.is_usable(other):
             other = _least_bad(self._chance(), routing)
         return queue if other.is_avoided else other
@@ -245,14 +279,21 @@ class Appender:
             delivery = queue.open.append(now_ms, record.key, record.value)
         if delivery is None:
             delivery = queue.open.append_record(now_ms, record.key, record.value, record.headers)
-        if delivery is None and (batch := queue.current) is not None and self.room.grow(batch, record.size):
+        if (
+            delivery is None
+            and (batch := queue.current) is not None
+            and self.room.grow(batch, record.size)
+        ):
             delivery = queue.open.append_record(now_ms, record.key, record.value, record.headers)
         return delivery
 
     def _open(self, queue: PartitionQueue, record: PendingSend) -> Delivery | None:
         now_ms = self._timestamp(record)
         delivery = self.room.open(
-            queue, now_ms, record.size, lambda records: records.append_record(now_ms, record.key, record.value, record.headers)
+            queue,
+            now_ms,
+            record.size,
+            lambda records: records.append_record(now_ms, record.key, record.value, record.headers),
         )
         if delivery is None:
             record.behind = queue if queue.is_full else None
@@ -268,9 +309,15 @@ class Appender:
         # Not `tick`: it schedules another event-loop iteration, and each iteration would try a record that waits for memory again.
         return self.fast_path.turn_ms or self._serving_ms or self.now_ms()
 
-    def _place_window(self, record: PendingSend, window: ColumnWindow, routing: TopicRouting) -> Delivery | None:
+    def _place_window(
+        self, record: PendingSend, window: ColumnWindow, routing: TopicRouting
+    ) -> Delivery | None:
         before = self.pool.available
-        delivery = None if record.is_missing(routing) else self._windows.place(record, window, routing, self._timestamp(record))
+        delivery = (
+            None
+            if record.is_missing(routing)
+            else self._windows.place(record, window, routing, self._timestamp(record))
+        )
         self._loop_budget.spend(before - self.pool.available)
         self.fast_path.taken += 1
         return delivery
@@ -291,11 +338,21 @@ class Appender:
             return True
         if keyed and len(routing.queues) > _MOST_BATCHES:
             return False
-        return self.shares is None or self._policy == STRICT or not any(queue.is_avoided for queue in routing.queues)
+        return (
+            self.shares is None
+            or self._policy == STRICT
+            or not any(queue.is_avoided for queue in routing.queues)
+        )
 
     # The fast path, and bulk appends
 
-    def make_room(self, routing: TopicRouting | None, queue: PartitionQueue, key: bytes | None, value: bytes | None) -> Delivery | None:
+    def make_room(
+        self,
+        routing: TopicRouting | None,
+        queue: PartitionQueue,
+        key: bytes | None,
+        value: bytes | None,
+    ) -> Delivery | None:
         """Append a small plain record that did not fit, on the fast path, where there is room. Returns None: it takes the slow path.
 
         It goes to `queue`, or without a key perhaps to another partition of `routing`; without `routing`, its partition was chosen.
@@ -314,14 +371,20 @@ class Appender:
                 return put(queue.open)
         return self._put_in_next_batch(queue, full, size, put)
 
-    def _sticky_behind(self, routing: TopicRouting, full: ProducerBatch | None, size: int) -> PartitionQueue:
+    def _sticky_behind(
+        self, routing: TopicRouting, full: ProducerBatch | None, size: int
+    ) -> PartitionQueue:
         """Return the sticky partition for `size` bytes, after the batch that was full for them."""
         if full is not None:
             self._leave(routing, full)
         return self._sticky(routing, size)
 
     def _put_in_next_batch(
-        self, queue: PartitionQueue, full: ProducerBatch | None, size: int, put: Callable[[Any], Delivery | None]
+        self,
+        queue: PartitionQueue,
+        full: ProducerBatch | None,
+        size: int,
+        put: Callable[[Any], Delivery | None],
     ) -> Delivery | None:
         """Widen the full batch of a partition, or open another one behind it, for a record. Returns None if neither is possible.
 
@@ -333,10 +396,16 @@ class Appender:
             return None
         if queue.current is not None:
             self.partition_queues.close(queue)
-        return self.room.open_wide(queue, self.fast_path.turn_ms, size, put, behind=full is not None)
+        return self.room.open_wide(
+            queue, self.fast_path.turn_ms, size, put, behind=full is not None
+        )
 
     def append_run(
-        self, routing: TopicRouting, queue: PartitionQueue | None, keys: Sequence[bytes] | None, values: Sequence[bytes]
+        self,
+        routing: TopicRouting,
+        queue: PartitionQueue | None,
+        keys: Sequence[bytes] | None,
+        values: Sequence[bytes],
     ) -> list[Run]:
         """Append plain records to one partition, or without `queue` to sticky partitions. Returns their runs.
 
@@ -355,7 +424,11 @@ class Appender:
             put = partial(_put_many, now_ms, keys, values, at)
             first = 0 if target.current is None else target.open.count
             is_open = target.current is not None
-            count = put(target.open) if is_open else self.room.open_for_many(target, now_ms, size * (len(values) - at), put)
+            count = (
+                put(target.open)
+                if is_open
+                else self.room.open_for_many(target, now_ms, size * (len(values) - at), put)
+            )
             batch = target.current
             assert batch is not None
             if count:
@@ -375,7 +448,14 @@ class Appender:
                 return target
         return target if target.current is not None else None
 
-    def _outgrow(self, routing: TopicRouting, queue: PartitionQueue | None, full: ProducerBatch, size: int, at_once: int) -> None:
+    def _outgrow(
+        self,
+        routing: TopicRouting,
+        queue: PartitionQueue | None,
+        full: ProducerBatch,
+        size: int,
+        at_once: int,
+    ) -> None:
         """Widen or close the full batch of `queue`, as `at_once` bytes follow; without `queue` switch the sticky partition."""
         if queue is None:
             self._leave(routing, full, at_once=at_once)
@@ -388,8 +468,16 @@ class Appender:
         if shares is None:
             return True
         if not queues:
-            return any(map(self.partition_queues.availability.is_usable, map(routing.queues.__getitem__, routing.available[:1])))
-        return not any(shares.is_over(queue) or (queue.is_avoided and self._policy != STRICT) for queue in queues)
+            return any(
+                map(
+                    self.partition_queues.availability.is_usable,
+                    map(routing.queues.__getitem__, routing.available[:1]),
+                )
+            )
+        return not any(
+            shares.is_over(queue) or (queue.is_avoided and self._policy != STRICT)
+            for queue in queues
+        )
 
 
 def _plain_size(key: object, value: object) -> int | None:
@@ -404,18 +492,24 @@ def _put(now_ms: int, key: bytes | None, value: bytes | None, records: Any) -> D
     return delivery
 
 
-def _put_many(now_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int, records: Any) -> int:
+def _put_many(
+    now_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int, records: Any
+) -> int:
     count: int = records.append_many(now_ms, keys, values, first)
     return count
 
 
-def _ask_partitioner(record: PendingSend, routing: TopicRouting, choose: partitioners.Choose) -> int:
+def _ask_partitioner(
+    record: PendingSend, routing: TopicRouting, choose: partitioners.Choose
+) -> int:
     """Return the partitioner's choice. It is called once for a record and topic routing, however often memory is short.
 
     A partitioner that counts records would otherwise count too many.
     """
     if record.chosen is None or record.chosen[0] is not routing:
-        chosen = partitioners.choose(choose, routing.topic, record.key, record.value, len(routing.queues), routing.available)
+        chosen = partitioners.choose(
+            choose, routing.topic, record.key, record.value, len(routing.queues), routing.available
+        )
         record.chosen = routing, chosen
     return record.chosen[1]
 
@@ -424,5 +518,8 @@ def _least_bad(chance: float, routing: TopicRouting) -> PartitionQueue:
     """Return the best of a few partitions, since none is usable: not avoided, else not full, else with the fewest bytes."""
     choices = routing.choices
     begin = int(chance * len(choices))
-    few = [routing.queues[choices[(begin + at) % len(choices)]] for at in range(min(len(choices), _FEW))]
+    few = [
+        routing.queues[choices[(begin + at) % len(choices)]]
+        for at in range(min(len(choices), _FEW))
+    ]
     return min(few, key=lambda queue: (queue.is_avoided, queue.is_full, queue.bytes))

@@ -12,7 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from aioproducer.engine.chosen_build import RECORD_OVERHEAD, DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
+from aioproducer.engine.chosen_build import (
+    RECORD_OVERHEAD,
+    DeliveryContext,
+    MemoryRecordsBuilder,
+    ProduceRequestResult,
+)
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD
@@ -83,7 +88,9 @@ class BatchSizing:
         request = int(config.max_request_size)
         self.limit: int = max(min(config.batch_size, request) - OVERHEAD, 1)
         self._most = max(self.limit, request - OVERHEAD)
-        self._widest = min(config.batch_max_size, request) - OVERHEAD if config.batch_size > OVERHEAD else 0
+        self._widest = (
+            min(config.batch_max_size, request) - OVERHEAD if config.batch_size > OVERHEAD else 0
+        )
         self.first: int = min(_STEP, self.limit, config.buffer_memory - BATCH_OVERHEAD)
         # While so many bytes are free, a batch opens at full size. In plain Python that is never: a batch copies nothing when it grows,
         # and it then counts the overhead of its records.
@@ -96,7 +103,11 @@ class BatchSizing:
 
     def of(self, topic: str) -> int:
         """Return the bytes of records that a batch takes before compression."""
-        return self.limit if self._codec is Compression.NONE else min(self._ratios.room(topic, self._codec, self.limit), self._most)
+        return (
+            self.limit
+            if self._codec is Compression.NONE
+            else min(self._ratios.room(topic, self._codec, self.limit), self._most)
+        )
 
     def of_rows(self, routing: TopicRouting) -> int:
         """Return the bytes of rows in a batch where all rows are there at once: as many as a full batch that waits may take.
@@ -109,7 +120,9 @@ class BatchSizing:
     def is_there(self, size: int, records: int, partitions: int) -> bool:
         """Return whether there is memory for so many records, of `size` bytes in all, in so many partitions, with any batches open."""
         batches = partitions + size // self.limit + 1
-        return self._pool.available >= size + records * (MOST_OVERHEAD + RECORD_OVERHEAD) + batches * (self.first + BATCH_OVERHEAD)
+        return self._pool.available >= size + records * (
+            MOST_OVERHEAD + RECORD_OVERHEAD
+        ) + batches * (self.first + BATCH_OVERHEAD)
 
     # One batch
 
@@ -127,7 +140,9 @@ class BatchSizing:
         outcome = self._open(queue, now_ms, usual, put) if usual > least else None
         return outcome if outcome is not None else self._open(queue, now_ms, least, put)
 
-    def open_wide(self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T], *, behind: bool) -> T | None:
+    def open_wide(
+        self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T], *, behind: bool
+    ) -> T | None:
         """Open a batch with all its bytes at once, because growth in steps copies records. Returns None as `open` does.
 
         That needs plentiful memory, or a full batch before it (`behind`). Otherwise the batch opens as `open` does it.
@@ -141,11 +156,22 @@ class BatchSizing:
 
     def open_for_many(self, queue: PartitionQueue, now_ms: int, size: int, put: Put[T]) -> T:
         """Open a batch for records of `size` bytes in all, for which there is memory (`is_there`). Returns what `put` returns."""
-        outcome = self._open(queue, now_ms, min(self.limit, max(self.first, size)), put, is_there=True)
+        outcome = self._open(
+            queue, now_ms, min(self.limit, max(self.first, size)), put, is_there=True
+        )
         assert outcome is not None
         return outcome
 
-    def _open(self, queue: PartitionQueue, now_ms: int, room: int, put: Put[T], *, ahead: int = 0, is_there: bool = False) -> T | None:
+    def _open(
+        self,
+        queue: PartitionQueue,
+        now_ms: int,
+        room: int,
+        put: Put[T],
+        *,
+        ahead: int = 0,
+        is_there: bool = False,
+    ) -> T | None:
         """Open a batch of `room` bytes with what `put` appends, and return what it returns; None as `open` does.
 
         A batch that an exception leaves open therefore has a record, and brokers take it.
@@ -162,7 +188,9 @@ class BatchSizing:
         result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, now_ms)
         records = MemoryRecordsBuilder(result, now_ms, room)
         outcome = put(records)
-        self._pool.hold(self._partition_queues.open(queue, records, result, now=self._loop.time()), credit)
+        self._pool.hold(
+            self._partition_queues.open(queue, records, result, now=self._loop.time()), credit
+        )
         self._loop_budget.spend(credit - ahead)
         return outcome
 
@@ -191,9 +219,13 @@ class BatchSizing:
         records = batch.open
         if records is None:
             return False
-        return size + records.granted <= self.of(batch.queue.topic) or self._pool.available < size <= self._left_to_widen(batch)
+        return size + records.granted <= self.of(
+            batch.queue.topic
+        ) or self._pool.available < size <= self._left_to_widen(batch)
 
-    def widen(self, batch: ProducerBatch, size: int, most: int | None = None, *, at_once: int = 0) -> bool:
+    def widen(
+        self, batch: ProducerBatch, size: int, most: int | None = None, *, at_once: int = 0
+    ) -> bool:
         """Grow a full batch that is not sent yet by three times its size, or by `most` bytes. Returns False: the caller closes it.
 
         `at_once`: bytes of records that follow in this event-loop iteration. They fill the batch, so all of its growth counts in the loop

@@ -52,9 +52,31 @@ class ColumnWindow:
         moment: the timestamp of rows that have none of their own. None: the time when they are queued.
     """
 
-    __slots__ = ("_moment", "_picks", "_queues", "_routing", "_runs", "at", "keyed", "partition", "piece", "rows", "size")
+    __slots__ = (
+        "_moment",
+        "_picks",
+        "_queues",
+        "_routing",
+        "_runs",
+        "at",
+        "keyed",
+        "partition",
+        "piece",
+        "rows",
+        "size",
+    )
 
-    def __init__(self, piece: Piece, at: int, rows: int, size: int, *, partition: int | None, keyed: bool, moment: int | None) -> None:
+    def __init__(
+        self,
+        piece: Piece,
+        at: int,
+        rows: int,
+        size: int,
+        *,
+        partition: int | None,
+        keyed: bool,
+        moment: int | None,
+    ) -> None:
         self.piece: Piece = piece
         self.at: int = at
         self.rows: int = rows
@@ -68,7 +90,9 @@ class ColumnWindow:
         self._queues: Sequence[PartitionQueue | None] = ()
         self._runs: list[list[Run]] = []
 
-    def queues(self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]) -> Sequence[PartitionQueue | None]:
+    def queues(
+        self, routing: TopicRouting, sticky: Callable[[TopicRouting, int], PartitionQueue]
+    ) -> Sequence[PartitionQueue | None]:
         """Return the partition of each group of rows; None: the sticky partitions at the time when the rows are queued."""
         if self._routing is not routing:
             self._routing = routing
@@ -90,10 +114,19 @@ class ColumnWindow:
                 picks, partitions = self._assigned(len(routing.queues), nobodys)
         except BadRow as error:
             raise self.piece.bad(error) from None
-        return picks, [None if partition < 0 else routing.queues[partition] for partition in partitions]
+        return picks, [
+            None if partition < 0 else routing.queues[partition] for partition in partitions
+        ]
 
     def _assigned(self, partitions: int, nobodys: int) -> Any:
-        return _columns.assign(self.piece.keys if self.keyed else None, self.at, self.rows, partitions, nobodys, self.piece.partitions)
+        return _columns.assign(
+            self.piece.keys if self.keyed else None,
+            self.at,
+            self.rows,
+            partitions,
+            nobodys,
+            self.piece.partitions,
+        )
 
     def need(self, room: int) -> int:
         """Return the most bytes of memory that the window takes, in batches of `room` bytes, once its partition queues are known."""
@@ -111,18 +144,29 @@ class ColumnWindow:
         columns = piece.values, piece.keys, piece.moments
         try:
             batches: list[list[Encoded]] = _columns.encode(
-                *columns, now_ms, self.at, self.rows, self._picks, len(self._queues), room, most, piece.headers
+                *columns,
+                now_ms,
+                self.at,
+                self.rows,
+                self._picks,
+                len(self._queues),
+                room,
+                most,
+                piece.headers,
             )
         except BadRow as error:
             raise piece.bad(error) from None
         return batches
 
     def queue(
-        self, batches: Sequence[Sequence[Encoded]], add: Callable[[PartitionQueue | None, Encoded], ProduceRequestResult]
+        self,
+        batches: Sequence[Sequence[Encoded]],
+        add: Callable[[PartitionQueue | None, Encoded], ProduceRequestResult],
     ) -> Delivery:
         """Queue the batches of each group by calling `add`. Returns the delivery of the first record."""
         self._runs = [
-            [[add(queue, encoded), 0, encoded.rows] for encoded in some] for queue, some in zip(self._queues, batches, strict=True)
+            [[add(queue, encoded), 0, encoded.rows] for encoded in some]
+            for queue, some in zip(self._queues, batches, strict=True)
         ]
         return make_delivery(self._runs[0][0][0], 0)
 
@@ -184,7 +228,9 @@ class ColumnBatches:
         self._room = room
         self._is_told = is_told
 
-    def place(self, record: PendingSend, window: ColumnWindow, routing: TopicRouting, now_ms: int) -> Delivery | None:
+    def place(
+        self, record: PendingSend, window: ColumnWindow, routing: TopicRouting, now_ms: int
+    ) -> Delivery | None:
         """Queue `window`. Returns the delivery of its first row, or None.
 
         None: memory is short, or one of its partitions must not have more (`record.behind`).
@@ -205,20 +251,31 @@ class ColumnBatches:
                 spare = self._sticky(routing, min(window.size, room))
                 queues.append(spare)
             record.behind = next(filter(self._shares.is_over, queues), None)
-        if record.behind is not None or min(window.need(room), self._pool.size) > self._pool.available:
+        if (
+            record.behind is not None
+            or min(window.need(room), self._pool.size) > self._pool.available
+        ):
             return None
         return window.queue(window.encode(now_ms, room), partial(self._add, routing, spare))
 
     def _add(
-        self, routing: TopicRouting, spare: PartitionQueue | None, queue: PartitionQueue | None, encoded: Encoded
+        self,
+        routing: TopicRouting,
+        spare: PartitionQueue | None,
+        queue: PartitionQueue | None,
+        encoded: Encoded,
     ) -> ProduceRequestResult:
         size = len(encoded.payload)
         if queue is None:
             queue = self._sticky(routing, size)
             # Records may wait for a full partition. The spare one had room, so that none waits for it.
             queue = spare if spare is not None and queue.is_full else queue
-        result = ProduceRequestResult(self._delivery_context, queue.topic, queue.partition, encoded.base)
-        batch = self._partition_queues.open(queue, _Sealed(encoded, result), result, now=self._loop.time())
+        result = ProduceRequestResult(
+            self._delivery_context, queue.topic, queue.partition, encoded.base
+        )
+        batch = self._partition_queues.open(
+            queue, _Sealed(encoded, result), result, now=self._loop.time()
+        )
         self._pool.hold(batch, size + BATCH_OVERHEAD)
         self._partition_queues.close(queue)
         return result

@@ -98,7 +98,9 @@ class FastPath:
         self.takes_headers: bool = True
         self.tick: Callable[[], int] = tick
         self.goes_on: Callable[[], bool] = lambda: True
-        self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Delivery | None] = lambda _routing, _queue, _key, _value: None
+        self.make_room: Callable[[Any, Any, bytes | None, bytes | None], Delivery | None] = (
+            lambda _routing, _queue, _key, _value: None
+        )
         self.encodings: dict[str, Encoding] | None = None
         self._watch: SlowCallbacks
         self.clock: Callable[[], float]
@@ -117,7 +119,9 @@ class FastPath:
         self._watch = watch
         self.clock, self.slow_after = watch.clock, watch.slow_after
 
-    def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
+    def append(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any
+    ) -> Delivery | None:
         """Append a record of bytes to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
 
         The slow path raises the error of a record that is not valid.
@@ -126,10 +130,16 @@ class FastPath:
             routing = self.fast[topic]
             if partition is not None or timestamp_ms is not None or headers or here() != self.here:
                 return None
-            queue = routing.sticky if key is None else routing.by_key.get(key) or routing.by_key.place(key)
+            queue = (
+                routing.sticky
+                if key is None
+                else routing.by_key.get(key) or routing.by_key.place(key)
+            )
             now_ms = self.turn_ms or self.tick()
             self.taken = taken = self.taken + 1
-            delivery: Delivery | None = queue.open.append(now_ms, key, value) if taken <= SLICE_RECORDS else None
+            delivery: Delivery | None = (
+                queue.open.append(now_ms, key, value) if taken <= SLICE_RECORDS else None
+            )
             if delivery is None:
                 delivery = self._append_further(routing, queue, key, value)
         # RuntimeError: no loop runs in this thread (Python 3.12). ValueError: a key is a memoryview that was released.
@@ -137,7 +147,9 @@ class FastPath:
             return None
         return delivery
 
-    def _append_further(self, routing: Any, queue: Any, key: bytes | None, value: bytes | None) -> Delivery | None:
+    def _append_further(
+        self, routing: Any, queue: Any, key: bytes | None, value: bytes | None
+    ) -> Delivery | None:
         """Append a record beyond `SLICE_RECORDS`, or one that the open batch did not take, if this iteration goes on and there is room."""
         if self.taken > SLICE_RECORDS and self.goes_on():
             delivery: Delivery | None = queue.open.append(self.turn_ms, key, value)
@@ -146,7 +158,14 @@ class FastPath:
         return self.make_room(routing, queue, key, value)
 
     def append_encoded(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None,
     ) -> Delivery | None:
         """Encode a record and append it, as `append` does. What was encoded and not appended is `begun`.
 
@@ -182,25 +201,42 @@ class FastPath:
                 now_ms = self.turn_ms or self.tick()
                 taken = self.taken
                 # The batch does not take what is not bytes.
-                delivery: Delivery | None = queue.open.append(now_ms, key, encoded) if taken < SLICE_RECORDS else None
+                delivery: Delivery | None = (
+                    queue.open.append(now_ms, key, encoded) if taken < SLICE_RECORDS else None
+                )
                 if delivery is not None:
                     self.taken = taken + 1
                     return delivery
         except USER_FAILURES as error:  # raised again there
             self._raise_if_failed(error, topic, value, encoded, began)
-        return self._append_rest(topic, value, key, partition, timestamp_ms, headers, encoding, encoded)
+        return self._append_rest(
+            topic, value, key, partition, timestamp_ms, headers, encoding, encoded
+        )
 
-    def _raise_if_failed(self, error: BaseException, topic: str, value: Any, encoded: Any, began: float) -> None:
+    def _raise_if_failed(
+        self, error: BaseException, topic: str, value: Any, encoded: Any, began: float
+    ) -> None:
         """Raise SerializationError if the serializer raised `error`, and `error` unless it only means that the record was not appended."""
         if encoded is _NOT_RETURNED:
             self._watch.note("value_serializer", self.clock() - began)
             raise failure("value", topic, value, error) from error
         # RuntimeError: no loop runs in this thread (Python 3.12).
-        if not isinstance(error, (TypeError, RuntimeError) if encoded is _NOT_CALLED else (KeyError, AttributeError)):
+        if not isinstance(
+            error,
+            (TypeError, RuntimeError) if encoded is _NOT_CALLED else (KeyError, AttributeError),
+        ):
             raise error
 
     def _append_rest(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None, encoded: Any
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None,
+        encoded: Any,
     ) -> Delivery | None:
         """Append a record of bytes, one that an open batch did not take, or one that needs more than one plain function."""
         if encoding is BYTES or (encoding is None and self.encodings is None):
@@ -219,12 +255,25 @@ class FastPath:
         return delivery
 
     def _append_any(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None,
     ) -> Delivery | None:
         """Encode any record and append it, if its encoders are prepared."""
         try:
             # Asked before a serializer is called, and again after it, which may have sent, too.
-            if partition is not None or timestamp_ms is not None or headers or topic not in self.fast or here() != self.here:
+            if (
+                partition is not None
+                or timestamp_ms is not None
+                or headers
+                or topic not in self.fast
+                or here() != self.here
+            ):
                 return None
         except (TypeError, RuntimeError):
             return None
@@ -233,8 +282,12 @@ class FastPath:
             encoding = self.encodings.get(topic)
         if encoding is None or not encoding.is_current():
             return None
-        encoded, encoded_key, changed = encoding.encode(topic, value, key, () if headers is None else headers, self._watch.call)
-        delivery = None if changed else FastPath.append(self, topic, encoded, encoded_key, None, None, ())
+        encoded, encoded_key, changed = encoding.encode(
+            topic, value, key, () if headers is None else headers, self._watch.call
+        )
+        delivery = (
+            None if changed else FastPath.append(self, topic, encoded, encoded_key, None, None, ())
+        )
         if delivery is None:
             self.begun = Begun((topic, value, key), encoded, encoded_key, changed)
         return delivery
@@ -250,7 +303,9 @@ class EncodingFastPath(FastPath):
         # None is prepared before the producer has started.
         self.encodings: dict[str, Encoding] | None = {}
 
-    def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
+    def append(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any
+    ) -> Delivery | None:
         """Encode a record as the options say and append it, as `FastPath.append_encoded` does."""
         assert self.encodings is not None
         try:

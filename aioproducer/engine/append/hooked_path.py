@@ -45,12 +45,21 @@ class HookedFastPath(FastPath):
         self.choose: partitioners.Choose | None = None
         self.longest: int = 0
 
-    def append(self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any) -> Delivery | None:
+    def append(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any
+    ) -> Delivery | None:
         """Append a record as `append_encoded` does, encoded as the options say."""
         return self.append_encoded(topic, value, key, partition, timestamp_ms, headers, None)
 
     def append_encoded(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None,
     ) -> Delivery | None:
         """Call the user's functions for a record, and append it. Returns its delivery, or None: the record takes the slow path.
 
@@ -67,16 +76,29 @@ class HookedFastPath(FastPath):
             # It raises where no record may be sent, before any function of the user's is called.
             self.tick()
         if self.interception is None:
-            return self._append_chosen(topic, value, key, partition, timestamp_ms, headers, encoding)
+            return self._append_chosen(
+                topic, value, key, partition, timestamp_ms, headers, encoding
+            )
         append = super().append_encoded if self.choose is None else self._append_chosen
-        return self.interception.append(append, ProducerRecord(topic, value, key, partition, timestamp_ms, headers), encoding)
+        return self.interception.append(
+            append, ProducerRecord(topic, value, key, partition, timestamp_ms, headers), encoding
+        )
 
     def _append_chosen(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None,
     ) -> Delivery | None:
         """Encode a record, ask the partitioner for its partition, and append it."""
         if self.choose is None or partition is not None:
-            return FastPath.append_encoded(self, topic, value, key, partition, timestamp_ms, headers, encoding)
+            return FastPath.append_encoded(
+                self, topic, value, key, partition, timestamp_ms, headers, encoding
+            )
         encoding = self._prepared(topic, encoding)
         # The slow path checks headers and a time before it calls the partitioner.
         if timestamp_ms is not None or headers or encoding is None:
@@ -85,7 +107,9 @@ class HookedFastPath(FastPath):
         changed: Headers = ()
         if encoding is not BYTES:
             value, key, changed = encoding.encode(topic, value, key, (), self.watch.call)
-        delivery, chosen = (None, None) if changed else self._append_to_chosen(self.choose, topic, value, key)
+        delivery, chosen = (
+            (None, None) if changed else self._append_to_chosen(self.choose, topic, value, key)
+        )
         if delivery is None and (chosen is not None or encoding is not BYTES):
             self.begun = Begun(given, value, key, changed, chosen)
         return delivery
@@ -109,7 +133,9 @@ class HookedFastPath(FastPath):
         routing: TopicRouting | None = self.fast.get(topic)
         if routing is None or not self._may_choose(value, key):
             return None, None
-        number = partitioners.choose(choose, topic, key, value, len(routing.queues), routing.available)
+        number = partitioners.choose(
+            choose, topic, key, value, len(routing.queues), routing.available
+        )
         chosen, queue = (routing, number), routing.queues[number]
         # The partitioner may have sent, too.
         if self.fast.get(topic) is not routing:
@@ -123,5 +149,9 @@ class HookedFastPath(FastPath):
 
     def _may_choose(self, value: Any, key: Any) -> bool:
         """Return whether the slow path would call the partitioner for such a record now."""
-        is_plain = type(value) in _PLAIN and type(key) in _PLAIN and len(value or b"") + len(key or b"") <= self.longest
+        is_plain = (
+            type(value) in _PLAIN
+            and type(key) in _PLAIN
+            and len(value or b"") + len(key or b"") <= self.longest
+        )
         return is_plain and (self.taken < SLICE_RECORDS or self.goes_on())

@@ -46,7 +46,13 @@ class ProducerInterceptors:
         UsageError: a class cannot be called without arguments.
     """
 
-    def __init__(self, given: Iterable[Any], loop: asyncio.AbstractEventLoop, watch: SlowCallbacks, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        given: Iterable[Any],
+        loop: asyncio.AbstractEventLoop,
+        watch: SlowCallbacks,
+        metrics: Metrics,
+    ) -> None:
         self._loop = loop
         self._metrics = metrics
         # Records with an end still to report, beside those that wait.
@@ -54,7 +60,9 @@ class ProducerInterceptors:
         self._is_closing = False
         self._told: set[tuple[str, type[BaseException]]] = set()
         self._watch = watch
-        self._methods: dict[str, list[tuple[str, Callable[..., Any]]]] = {method: [] for method in METHODS}
+        self._methods: dict[str, list[tuple[str, Callable[..., Any]]]] = {
+            method: [] for method in METHODS
+        }
         # The methods `close` of interceptors that were made of classes.
         self._own: list[tuple[str, Callable[..., Any]]] = []
         for each in given:
@@ -68,7 +76,9 @@ class ProducerInterceptors:
         # The record that the fast path left to the slow path: as it was given, and as the interceptors made it.
         self._begun: tuple[ProducerRecord, ProducerRecord] | None = None
 
-    def append(self, put: Callable[..., Delivery | None], given: ProducerRecord, encoding: Encoding | None) -> Delivery | None:
+    def append(
+        self, put: Callable[..., Delivery | None], given: ProducerRecord, encoding: Encoding | None
+    ) -> Delivery | None:
         """Append a record with interceptors around it, on the fast path. Returns its delivery, or None: it takes the slow path.
 
         Args:
@@ -98,7 +108,9 @@ class ProducerInterceptors:
             *parts, encoding = given
             begun, self._begun = self._begun, None
             is_begun = begun is not None and all(map(is_, begun[0], parts))
-            record = begun[1] if begun is not None and is_begun else self._sent(ProducerRecord(*parts))
+            record = (
+                begun[1] if begun is not None and is_begun else self._sent(ProducerRecord(*parts))
+            )
             try:
                 taken: Delivery | PendingSend = accept(*record, encoding)
             except Exception as error:
@@ -122,7 +134,9 @@ class ProducerInterceptors:
                 continue
             try:
                 if not isinstance(changed, ProducerRecord):
-                    raise UsageError(f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None")
+                    raise UsageError(
+                        f"it gave a {type(changed).__name__}: it gives a ProducerRecord, or None"
+                    )
                 record = _with_headers(changed)
             # Headers may be an object of any class.
             except USER_FAILURES as error:
@@ -144,7 +158,9 @@ class ProducerInterceptors:
         own.add_done_callback(partial(self._on_done, headers))
         result.looked_at = was_looked_at
 
-    def _on_pending_left(self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None) -> None:
+    def _on_pending_left(
+        self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None
+    ) -> None:
         """Handle a pending send that is queued or given up. A callback of its own reports the latter: an interceptor may send."""
         if delivery is not None:
             self._follow(record.headers, delivery)
@@ -211,12 +227,23 @@ class ProducerInterceptors:
         kind = (name, type(error))
         if kind not in self._told:
             self._told.add(kind)
-            _log.warning("Interceptor %s raised %s%s. That is told once; the records go on.", name, type(error).__name__, _place(error))
+            _log.warning(
+                "Interceptor %s raised %s%s. That is told once; the records go on.",
+                name,
+                type(error).__name__,
+                _place(error),
+            )
 
 
 def _with_headers(record: ProducerRecord) -> ProducerRecord:
     """Return the record with pairs of a string and bytes or None as its headers, so that every interceptor may iterate them."""
-    headers = () if record.headers is None else header_pairs(record.headers) if record.headers else record.headers
+    headers = (
+        ()
+        if record.headers is None
+        else header_pairs(record.headers)
+        if record.headers
+        else record.headers
+    )
     return record if headers is record.headers else record._replace(headers=headers)
 
 
@@ -237,4 +264,6 @@ def _made(given: Any) -> Any:
     try:
         return given()
     except TypeError as error:
-        raise UsageError(f"the interceptor class {given.__name__} cannot be made without arguments: give an object of it") from error
+        raise UsageError(
+            f"the interceptor class {given.__name__} cannot be made without arguments: give an object of it"
+        ) from error

@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.net.cluster import BrokerNode
 
-__all__ = ["MAX_SLICE_RECORDS", "MAX_WAKEUPS_PER_ITERATION", "DrainSchedule", "LoopBudget", "LoopBudgetWaiters"]
+__all__ = [
+    "MAX_SLICE_RECORDS",
+    "MAX_WAKEUPS_PER_ITERATION",
+    "DrainSchedule",
+    "LoopBudget",
+    "LoopBudgetWaiters",
+]
 
 # Records of a whole slice.
 MAX_SLICE_RECORDS: Final = SLICE_RECORDS
@@ -120,7 +126,9 @@ class LoopBudget:
         self._count = 0
         self._began_at = now
         # The fast path asks when it has taken `SLICE_RECORDS`.
-        self._looked_at = self._asked_at = self._fast_path.taken = SLICE_RECORDS - min(self._first, self._most)
+        self._looked_at = self._asked_at = self._fast_path.taken = SLICE_RECORDS - min(
+            self._first, self._most
+        )
 
     def end(self) -> None:
         """End this drain interval, regardless of its bytes: the task continues in the next one."""
@@ -145,7 +153,11 @@ class LoopBudget:
             more = min(more, int(self._count * (self._seconds / seconds - 1)))
         if more <= 0:
             self._looked_at = self._fast_path.taken
-            self._first = max(min(_FIRST, int(self._count * self._seconds / seconds)), 1) if seconds > 0 else _FIRST
+            self._first = (
+                max(min(_FIRST, int(self._count * self._seconds / seconds)), 1)
+                if seconds > 0
+                else _FIRST
+            )
             return True
         self._looked_at = self._asked_at = self._fast_path.taken = SLICE_RECORDS - more
         return False
@@ -200,11 +212,26 @@ class DrainSchedule:
         due_since: the time at which it was scheduled, before it was put off.
     """
 
-    __slots__ = ("_find_fault", "_loop", "_now_ms", "_running", "_sender", "due_since", "fast_path", "is_due", "loop_budget")
+    __slots__ = (
+        "_find_fault",
+        "_loop",
+        "_now_ms",
+        "_running",
+        "_sender",
+        "due_since",
+        "fast_path",
+        "is_due",
+        "loop_budget",
+    )
     _sender: Sender
 
     def __init__(
-        self, loop: GuardedLoop, fast_path: FastPath, loop_budget: LoopBudget, now_ms: Callable[[], int], find_fault: Callable[[], None]
+        self,
+        loop: GuardedLoop,
+        fast_path: FastPath,
+        loop_budget: LoopBudget,
+        now_ms: Callable[[], int],
+        find_fault: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._running = get_running_loop()

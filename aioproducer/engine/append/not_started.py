@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NOT_STARTED", "closed_path", "has_hooks"]
 
-NOT_STARTED: Final = "the producer was not started: use `async with Producer(...)`, or `await producer.start()`"
+NOT_STARTED: Final = (
+    "the producer was not started: use `async with Producer(...)`, or `await producer.start()`"
+)
 
 
 async def _send(*_record: Any) -> Delivery:
@@ -43,4 +45,8 @@ def has_hooks(config: ProducerConfig) -> bool:
 def _kind_of(config: ProducerConfig) -> type[FastPath]:
     if has_hooks(config):
         return HookedFastPath
-    return FastPath if config.key_serializer is None and config.value_serializer is None else EncodingFastPath
+    return (
+        FastPath
+        if config.key_serializer is None and config.value_serializer is None
+        else EncodingFastPath
+    )

@@ -55,7 +55,9 @@ class PendingSends:
         self._drains = drains
         self._numbers = count()
         self._deadlines = WaitQueue()
-        self._deadline_timer = DeadlineTimer(loop, self._next_deadline, self._on_deadline, is_patient=True)
+        self._deadline_timer = DeadlineTimer(
+            loop, self._next_deadline, self._on_deadline, is_patient=True
+        )
 
     def number(self, pending: PendingSend, reason: str) -> None:
         """Give a send its number and its deadline, before it joins a wait queue."""
@@ -88,7 +90,12 @@ class PendingSends:
         if isinstance(raised, Exception):
             return
         if pending.is_waiting and delivery is None:
-            self.give_up(pending, UsageError(f"{type(raised).__name__} was raised while the record was queued: it may be sent"))
+            self.give_up(
+                pending,
+                UsageError(
+                    f"{type(raised).__name__} was raised while the record was queued: it may be sent"
+                ),
+            )
         elif pending.is_waiting:
             pending.complete(delivery)
         pending.notify()
@@ -105,7 +112,11 @@ class PendingSends:
         """Return the error of a send that waited for `max_block_ms`."""
         topic = pending.topic or ""
         return wait_reasons.late(
-            pending, self._pool, self._partition_queues.routings.get(topic), self._admission.topics.trouble(topic), self._max_block_ms
+            pending,
+            self._pool,
+            self._partition_queues.routings.get(topic),
+            self._admission.topics.trouble(topic),
+            self._max_block_ms,
         )
 
     def _next_deadline(self) -> float | None:
@@ -188,7 +199,13 @@ class PendingSends:
 
     def _all(self) -> Iterator[PendingSend]:
         unplaced = self._waiters.unplaced
-        return chain([unplaced] if unplaced is not None and unplaced.is_waiting else [], *self._queues())
+        return chain(
+            [unplaced] if unplaced is not None and unplaced.is_waiting else [], *self._queues()
+        )
 
     def _queues(self) -> tuple[WaitQueue, ...]:
-        return (self._pool.waiting, *self._pool.full_partitions.all(), *self._admission.topics.queues())
+        return (
+            self._pool.waiting,
+            *self._pool.full_partitions.all(),
+            *self._admission.topics.queues(),
+        )

@@ -68,4 +68,6 @@ class Preparations:
 
 
 def _own_cancellation(encoding: Encoding) -> SerializationError:
-    return SerializationError(f"{encoding.name} awaited something that was cancelled, while it was prepared for {encoding.topic!r}")
+    return SerializationError(
+        f"{encoding.name} awaited something that was cancelled, while it was prepared for {encoding.topic!r}"
+    )

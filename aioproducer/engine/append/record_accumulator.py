@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioproducer.core.record_validation import Unencoded, check_topic
 from aioproducer.engine.chosen_build import Delivery
-from aioproducer.engine.memory.wait_queue import FOR_LOOP_BUDGET, FOR_SERIALIZER, FOR_TOPIC, PendingSend
+from aioproducer.engine.memory.wait_queue import (
+    FOR_LOOP_BUDGET,
+    FOR_SERIALIZER,
+    FOR_TOPIC,
+    PendingSend,
+)
 from aioproducer.errors import RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.serializers import BYTES
@@ -58,10 +63,20 @@ class RecordAccumulator:
         self.submit: Callable[..., Delivery | PendingSend] = self._submit
         self._now: Callable[..., Delivery] = self._submit_nowait
         if interceptors is not None:
-            self.submit, self._now = interceptors.around(self._submit), interceptors.around(self._submit_nowait)
+            self.submit, self._now = (
+                interceptors.around(self._submit),
+                interceptors.around(self._submit_nowait),
+            )
 
     async def append(
-        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None = None,
     ) -> Delivery:
         """Append a record, and wait while it must wait. Returns its delivery. Raises an error of the caller's.
 
@@ -76,7 +91,14 @@ class RecordAccumulator:
         return outcome if type(outcome) is Delivery else await self._wait(outcome)  # type: ignore[arg-type]
 
     def append_nowait(
-        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None = None,
     ) -> Delivery:
         """Append a record. Returns its delivery, or raises WouldBlock or an error of the caller's.
 
@@ -89,26 +111,53 @@ class RecordAccumulator:
             self._fast_path.begun = None
 
     def _submit(
-        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None = None,
     ) -> Delivery | PendingSend:
         make = self._validated if self._fast_path.begun is None else self._continued
-        return self._admission.submit(make(topic, value, key, partition, timestamp_ms, headers, encoding))
+        return self._admission.submit(
+            make(topic, value, key, partition, timestamp_ms, headers, encoding)
+        )
 
     def _submit_nowait(
-        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None = None,
     ) -> Delivery:
         make = self._validated if self._fast_path.begun is None else self._continued
-        return self._admission.submit_nowait(make(topic, value, key, partition, timestamp_ms, headers, encoding))
+        return self._admission.submit_nowait(
+            make(topic, value, key, partition, timestamp_ms, headers, encoding)
+        )
 
     def _continued(
-        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None,
     ) -> PendingSend:
         """Return a record as the fast path has begun it. It began with this one, unless other code has run in between."""
         begun, self._fast_path.begun = self._fast_path.begun, None
         assert begun is not None
         if not all(map(is_, begun.given, (topic, value, key))):
             return self._validated(topic, value, key, partition, timestamp_ms, headers, encoding)
-        record = self._validated(topic, begun.value, begun.key, partition, timestamp_ms, begun.headers, BYTES)
+        record = self._validated(
+            topic, begun.value, begun.key, partition, timestamp_ms, begun.headers, BYTES
+        )
         record.chosen = begun.chosen
         return record
 

@@ -75,8 +75,15 @@ class SendColumns:
         self._accumulator = accumulator
         self._send_many = send_many
         self._send = send
-        self._longest = min(int(config.max_request_size) - OVERHEAD, config.buffer_memory - BATCH_OVERHEAD - OVERHEAD)
-        self._most = min(_WINDOW, _BATCHES * max(int(config.batch_size), int(config.batch_max_size), _LEAST), config.buffer_memory // _PART)
+        self._longest = min(
+            int(config.max_request_size) - OVERHEAD,
+            config.buffer_memory - BATCH_OVERHEAD - OVERHEAD,
+        )
+        self._most = min(
+            _WINDOW,
+            _BATCHES * max(int(config.batch_size), int(config.batch_max_size), _LEAST),
+            config.buffer_memory // _PART,
+        )
 
     async def send(
         self,
@@ -93,8 +100,13 @@ class SendColumns:
         try:
             topic = check_topic(topic)
             number = check_partition(topic, partition)
-            check_columns(self._config, topic, partition=number, partitions=partitions, headers=headers)
-            check_serializers(value=self._config.value_serializer, key=None if keys is None else self._config.key_serializer)
+            check_columns(
+                self._config, topic, partition=number, partitions=partitions, headers=headers
+            )
+            check_serializers(
+                value=self._config.value_serializer,
+                key=None if keys is None else self._config.key_serializer,
+            )
             table = Table(values, keys, timestamps_ms, headers, partitions)
             keyed = table.has_keys and number is None
             if _columns is None:
@@ -102,22 +114,37 @@ class SendColumns:
                 return deliveries
             for piece in table.pieces():
                 if self._config.interceptors:
-                    await self._send_rows(topic, piece, number, table.moment, range(piece.rows), deliveries)
+                    await self._send_rows(
+                        topic, piece, number, table.moment, range(piece.rows), deliveries
+                    )
                 else:
-                    await self._send_piece(topic, piece, number, table.moment, deliveries, keyed=keyed)
+                    await self._send_piece(
+                        topic, piece, number, table.moment, deliveries, keyed=keyed
+                    )
         except BaseException as error:
             deliveries.attach(error, "send_columns")
             raise
         return deliveries
 
-    async def _send_plain(self, topic: str, table: Table, partition: int | None, deliveries: Deliveries) -> None:
+    async def _send_plain(
+        self, topic: str, table: Table, partition: int | None, deliveries: Deliveries
+    ) -> None:
         try:
-            await self._send_many.send_chunks(topic, _records(table, partition), deliveries, singly=has_hooks(self._config))
+            await self._send_many.send_chunks(
+                topic, _records(table, partition), deliveries, singly=has_hooks(self._config)
+            )
         except (MetadataTimeout, RecordTooLarge) as error:
             raise _of_row(len(deliveries), error) from error.__cause__
 
     async def _send_piece(
-        self, topic: str, piece: Piece, partition: int | None, moment: int | None, deliveries: Deliveries, *, keyed: bool
+        self,
+        topic: str,
+        piece: Piece,
+        partition: int | None,
+        moment: int | None,
+        deliveries: Deliveries,
+        *,
+        keyed: bool,
     ) -> None:
         keyed = keyed and not self._config.partitioner_ignore_keys
         is_named, is_spread = partition is not None, keyed or piece.partitions is not None
@@ -130,10 +157,14 @@ class SendColumns:
                 if exist < rows:
                     rows, size = self._measure(piece, at, exist)
             if self._appender.takes_rows(topic, is_named=is_named, keyed=is_spread):
-                window = ColumnWindow(piece, at, rows, size, partition=highest, keyed=keyed, moment=moment)
+                window = ColumnWindow(
+                    piece, at, rows, size, partition=highest, keyed=keyed, moment=moment
+                )
                 await self._send_window(topic, window, deliveries)
             else:
-                await self._send_rows(topic, piece, partition, moment, range(at, at + rows), deliveries)
+                await self._send_rows(
+                    topic, piece, partition, moment, range(at, at + rows), deliveries
+                )
             at += rows
 
     def _measure(self, piece: Piece, at: int, rows: int) -> tuple[int, int]:
@@ -144,7 +175,9 @@ class SendColumns:
         """
         columns = piece.values, piece.keys, piece.moments
         try:
-            return _columns.measure(*columns, at, min(rows, _ROWS), self._most, self._longest, piece.headers)  # type: ignore[no-any-return]
+            return _columns.measure(
+                *columns, at, min(rows, _ROWS), self._most, self._longest, piece.headers
+            )  # type: ignore[no-any-return]
         except BadRow as error:
             raise piece.bad(error) from None
 
@@ -177,14 +210,22 @@ class SendColumns:
                 window.tell(deliveries)
 
     async def _send_rows(
-        self, topic: str, piece: Piece, partition: int | None, moment: int | None, rows: range, deliveries: Deliveries
+        self,
+        topic: str,
+        piece: Piece,
+        partition: int | None,
+        moment: int | None,
+        rows: range,
+        deliveries: Deliveries,
     ) -> None:
         for row in rows:
             value, key, when, headers, number = piece.row(row)
             place = partition if piece.partitions is None else number
             when = moment if when is None else when
             try:
-                delivery = await self._send(topic, value, key, partition=place, timestamp_ms=when, headers=headers or ())
+                delivery = await self._send(
+                    topic, value, key, partition=place, timestamp_ms=when, headers=headers or ()
+                )
             except (MetadataTimeout, RecordTooLarge) as error:
                 raise _of_row(piece.first + row, error) from error.__cause__
             deliveries.add_one(delivery._result, delivery.index)
@@ -195,7 +236,9 @@ def _records(table: Table, partition: int | None) -> Iterator[Record[bytes, byte
         for row in range(piece.rows):
             value, key, when, headers, number = piece.row(row)
             place = partition if piece.partitions is None else number
-            yield Record(value, key, place, table.moment if when is None else when, tuple(headers or ()))
+            yield Record(
+                value, key, place, table.moment if when is None else when, tuple(headers or ())
+            )
 
 
 def _of_row(row: int, error: KafkaError) -> KafkaError:

@@ -65,7 +65,12 @@ class _Columns(NamedTuple):
         if not at:
             return self
         values, keys, partitions, *sizes = self
-        return _Columns(values[at:], None if keys is None else keys[at:], None if partitions is None else partitions[at:], *sizes)
+        return _Columns(
+            values[at:],
+            None if keys is None else keys[at:],
+            None if partitions is None else partitions[at:],
+            *sizes,
+        )
 
     def queues(self, routing: TopicRouting) -> Sequence[PartitionQueue] | None:
         """Return the partition of each record. Empty: the sticky partitions. None: a record names a partition that does not exist."""
@@ -100,9 +105,13 @@ class SendMany:
         self._appender = appender
         self._accumulator = accumulator
         self._send = send
-        self._longest = min(_LONGEST, int(config.max_request_size) - _ROOM, int(config.batch_size) - _ROOM)
+        self._longest = min(
+            _LONGEST, int(config.max_request_size) - _ROOM, int(config.batch_size) - _ROOM
+        )
 
-    async def send(self, topic: str, records: Iterable[Any] | AsyncIterable[Any], *, singly: bool) -> Deliveries:
+    async def send(
+        self, topic: str, records: Iterable[Any] | AsyncIterable[Any], *, singly: bool
+    ) -> Deliveries:
         """Queue all records. Returns their deliveries. An error that it raises carries the deliveries of the queued records.
 
         `singly`: functions of the user's are called for each record, which is therefore sent alone.
@@ -120,7 +129,9 @@ class SendMany:
             raise
         return deliveries
 
-    async def send_chunks(self, topic: str, records: Iterable[Any], deliveries: Deliveries, *, singly: bool) -> None:
+    async def send_chunks(
+        self, topic: str, records: Iterable[Any], deliveries: Deliveries, *, singly: bool
+    ) -> None:
         """Queue all records and add their deliveries to `deliveries`."""
         self._singly = singly
         iterator = iter(records)
@@ -150,21 +161,29 @@ class SendMany:
         """Queue a chunk. Returns its bytes, 0 if that is not known."""
         columns = _columns(chunk)
         used = columns.used if columns is not None else 0
-        if columns is not None and (columns.longest > self._longest or self._singly or not isinstance(topic, str)):
+        if columns is not None and (
+            columns.longest > self._longest or self._singly or not isinstance(topic, str)
+        ):
             columns = None
         at = 0
         while at < len(chunk):
             if self._loop_budget.must_pause():
                 await self._accumulator.next_slice()
-            sent = self._send_bulk(topic, columns.after(at), deliveries) if columns is not None else 0
+            sent = (
+                self._send_bulk(topic, columns.after(at), deliveries) if columns is not None else 0
+            )
             if not sent:
                 await self._send_one(topic, chunk[at], deliveries)
             at += sent or 1
         return used
 
     async def _send_one(self, topic: str, record: Any, deliveries: Deliveries) -> None:
-        value, key, partition, timestamp_ms, headers = record if type(record) is Record else (record, None, None, None, ())
-        delivery = await self._send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+        value, key, partition, timestamp_ms, headers = (
+            record if type(record) is Record else (record, None, None, None, ())
+        )
+        delivery = await self._send(
+            topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+        )
         deliveries.add_one(delivery._result, delivery.index)
 
     def _send_bulk(self, topic: str, columns: _Columns, deliveries: Deliveries) -> int:
@@ -175,20 +194,32 @@ class SendMany:
             return 0
         numbers = {queue: number for number, queue in enumerate(dict.fromkeys(queues))}
         count = len(columns.values)
-        if not self._appender.takes_freely(routing, numbers) or not self._appender.room.is_there(columns.used, count, max(len(numbers), 1)):
+        if not self._appender.takes_freely(routing, numbers) or not self._appender.room.is_there(
+            columns.used, count, max(len(numbers), 1)
+        ):
             return 0
         if len(numbers) <= 1:
-            runs = self._appender.append_run(routing, queues[0] if queues else None, columns.keys, columns.values)
+            runs = self._appender.append_run(
+                routing, queues[0] if queues else None, columns.keys, columns.values
+            )
             count = sum(map(_count, runs))
             if count:
                 deliveries.add(count, [runs])
         else:
             picks = list(map(numbers.__getitem__, queues))
-            deliveries.add(count, self._append_groups(routing, list(numbers), picks, columns), array("H", picks))
+            deliveries.add(
+                count,
+                self._append_groups(routing, list(numbers), picks, columns),
+                array("H", picks),
+            )
         return count
 
     def _append_groups(
-        self, routing: TopicRouting, queues: Sequence[PartitionQueue], picks: Sequence[int], columns: _Columns
+        self,
+        routing: TopicRouting,
+        queues: Sequence[PartitionQueue],
+        picks: Sequence[int],
+        columns: _Columns,
     ) -> list[list[Any]]:
         """Append the records of each partition in their order. Returns the runs of each partition."""
         places: list[list[int]] = [[] for _ in queues]
@@ -197,7 +228,12 @@ class SendMany:
             put[number](at)
         keys = columns.keys
         return [
-            self._appender.append_run(routing, queue, None if keys is None else _some(some, keys), _some(some, columns.values))
+            self._appender.append_run(
+                routing,
+                queue,
+                None if keys is None else _some(some, keys),
+                _some(some, columns.values),
+            )
             for queue, some in zip(queues, places, strict=True)
         ]
 
@@ -217,7 +253,12 @@ def _columns(chunk: list[Any]) -> _Columns | None:
     keys, partitions, timestamps = map(_present, others)
     sizes, key_sizes = measured(values), (0, 0) if keys is None else measured(keys)
     is_plain = timestamps is None and set(map(type, headers)) == {tuple} and not any(headers)
-    if not is_plain or sizes is None or key_sizes is None or (partitions is not None and set(map(type, partitions)) != {int}):
+    if (
+        not is_plain
+        or sizes is None
+        or key_sizes is None
+        or (partitions is not None and set(map(type, partitions)) != {int})
+    ):
         return None
     used, longest = map(sum, zip(sizes, key_sizes, strict=True))
     return _Columns(values, keys, partitions, used, longest)

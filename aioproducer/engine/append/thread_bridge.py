@@ -165,7 +165,12 @@ class ThreadBridge:
         max_block: seconds that a thread may wait.
     """
 
-    def __init__(self, loop: AbstractEventLoop, accept: Callable[..., Delivery | PendingSend], max_block: float) -> None:
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        accept: Callable[..., Delivery | PendingSend],
+        max_block: float,
+    ) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
         self._accept = accept
@@ -185,8 +190,12 @@ class ThreadBridge:
         if self._loop.is_closed():
             raise ProducerClosed(LOOP_CLOSED)
         if threading.get_ident() == self._thread:
-            raise UsageError("from_thread is for other threads; this one runs the producer's loop: `await producer.send(...)`")
-        size = _OVERHEAD + sum(len(part) for part in record[1:3] if isinstance(part, (bytes, bytearray, memoryview)))
+            raise UsageError(
+                "from_thread is for other threads; this one runs the producer's loop: `await producer.send(...)`"
+            )
+        size = _OVERHEAD + sum(
+            len(part) for part in record[1:3] if isinstance(part, (bytes, bytearray, memoryview))
+        )
         handed = _Handed(record, size, ThreadDelivery())
         with self._condition:
             if not self._condition.wait_for(self._has_room, self._max_block):
@@ -217,7 +226,11 @@ class ThreadBridge:
         Raises:
             TimeoutError: the loop did not answer within some seconds: something holds it.
         """
-        if os.getpid() != self._pid or asyncio._get_running_loop() is self._loop or not self._loop.is_running():
+        if (
+            os.getpid() != self._pid
+            or asyncio._get_running_loop() is self._loop
+            or not self._loop.is_running()
+        ):
             return question()
         answer: Future[T] = Future()
         try:
@@ -228,7 +241,9 @@ class ThreadBridge:
         try:
             return answer.result(_ANSWER)
         except TimeoutError:
-            raise TimeoutError(f"the producer's loop did not come to answer within {_ANSWER:g} s: something holds it") from None
+            raise TimeoutError(
+                f"the producer's loop did not come to answer within {_ANSWER:g} s: something holds it"
+            ) from None
 
     def is_elsewhere(self) -> bool:
         """Return whether this thread is not the one that runs the loop, or ran it when the producer started."""
@@ -267,14 +282,20 @@ class ThreadBridge:
         taken.on_left = partial(self._on_pending_left, handed, taken.on_left)
 
     def _on_pending_left(
-        self, handed: _Handed, on_left: Callable[[Any, BaseException | None], object] | None, delivery: Any, error: BaseException | None
+        self,
+        handed: _Handed,
+        on_left: Callable[[Any, BaseException | None], object] | None,
+        delivery: Any,
+        error: BaseException | None,
     ) -> None:
         """Handle a pending send that is queued or given up. The thread's callbacks run in a step of their own: they may send."""
         if on_left is not None:
             on_left(delivery, error)
         self._loop.call_soon(self._on_served, handed, delivery, error)
 
-    def _on_served(self, handed: _Handed, delivery: Delivery | None, error: BaseException | None) -> None:
+    def _on_served(
+        self, handed: _Handed, delivery: Delivery | None, error: BaseException | None
+    ) -> None:
         self._left(handed)
         if delivery is not None:
             handed.future._follow(delivery)

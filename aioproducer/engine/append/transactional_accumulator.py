@@ -39,7 +39,14 @@ class TransactionalRecordAccumulator(RecordAccumulator):
         super().__init__(validation, admission, appender, check, interceptors)
 
     def _submit(
-        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None = None,
     ) -> Delivery | PendingSend:
         self._transaction.check_send()
         try:
@@ -49,12 +56,21 @@ class TransactionalRecordAccumulator(RecordAccumulator):
             raise
 
     def _submit_nowait(
-        self, topic: Any, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any, encoding: Encoding | None = None
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        headers: Any,
+        encoding: Encoding | None = None,
     ) -> Delivery:
         # WouldBlock does not fail the transaction: the caller may try again.
         self._transaction.check_send()
         try:
-            return super()._submit_nowait(topic, value, key, partition, timestamp_ms, headers, encoding)
+            return super()._submit_nowait(
+                topic, value, key, partition, timestamp_ms, headers, encoding
+            )
         except KafkaError as error:
             self._transaction.on_refused(topic, error)
             raise

@@ -88,7 +88,11 @@ class _ByPartition(Mapping[TopicPartition, int]):
         return getattr(queue, self._attribute) if queue is not None else 0
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return (name_of(queue) for routing in self._partition_queues.routings.values() for queue in routing.queues)
+        return (
+            name_of(queue)
+            for routing in self._partition_queues.routings.values()
+            for queue in routing.queues
+        )
 
     def __len__(self) -> int:
         return sum(len(routing.queues) for routing in self._partition_queues.routings.values())
@@ -115,7 +119,11 @@ def name_of(queue: PartitionQueue) -> TopicPartition:
 def _find(partition_queues: PartitionQueues, partition: TopicPartition) -> PartitionQueue | None:
     topic, number = partition
     routing = partition_queues.routings.get(topic)
-    return routing.queues[number] if routing is not None and 0 <= number < len(routing.queues) else None
+    return (
+        routing.queues[number]
+        if routing is not None and 0 <= number < len(routing.queues)
+        else None
+    )
 
 
 def _by_topic(queues: Iterable[PartitionQueue]) -> dict[str, list[TopicPartition]]:
@@ -173,12 +181,16 @@ class ProducerCircuitBreakManager:
         self._cause: Exception | None = None
         self._logged: set[str] = set()
         self.is_closed: bool = False
-        self._deadline_timer = DeadlineTimer(loop, self._next_moment, self._on_alarm, is_patient=True)
+        self._deadline_timer = DeadlineTimer(
+            loop, self._next_moment, self._on_alarm, is_patient=True
+        )
         hook = config.on_circuit_event
         self._hook = watch.over("on_circuit_event", hook) if hook is not None else None
         self._breaker = _made(config.circuit_breaker_class)
         self._on_send = watch.over("circuit breaker", partial(_truth, self._breaker.on_send))
-        self._on_complete = watch.over("circuit breaker", partial(_truth, self._breaker.on_complete))
+        self._on_complete = watch.over(
+            "circuit breaker", partial(_truth, self._breaker.on_complete)
+        )
         self._breaker.configure(_options(config))
         self._breaker.set_circuit_break_manager(self)
 
@@ -192,14 +204,26 @@ class ProducerCircuitBreakManager:
         """Restore a partition, or all partitions that a broker leads now."""
         self._apply(place, self.restore)
 
-    def _apply(self, place: int | TopicPartition, change: Callable[[PartitionQueue], object]) -> None:
+    def _apply(
+        self, place: int | TopicPartition, change: Callable[[PartitionQueue], object]
+    ) -> None:
         node_id = exact_int(place)
         if node_id is None:
             change(self._queue(cast("TopicPartition", place)))
             return
-        self._sweep([queue for routing in self._partition_queues.routings.values() for queue in routing.queues], node_id, change)
+        self._sweep(
+            [
+                queue
+                for routing in self._partition_queues.routings.values()
+                for queue in routing.queues
+            ],
+            node_id,
+            change,
+        )
 
-    def _sweep(self, queues: list[PartitionQueue], node_id: int, change: Callable[[PartitionQueue], object]) -> None:
+    def _sweep(
+        self, queues: list[PartitionQueue], node_id: int, change: Callable[[PartitionQueue], object]
+    ) -> None:
         """Apply `change` to those of a broker, a few in each event-loop iteration: a broker may lead thousands, and each is an event."""
         some = [queue for queue in queues[:_SWEPT] if queue.leader == node_id and self._has(queue)]
         for queue in some:
@@ -223,7 +247,11 @@ class ProducerCircuitBreakManager:
 
     def available_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic that have a leader and are neither muted nor being probed."""
-        return [name_of(queue) for queue in self._queues(topic) if queue.leader >= 0 and queue.circuit is None]
+        return [
+            name_of(queue)
+            for queue in self._queues(topic)
+            if queue.leader >= 0 and queue.circuit is None
+        ]
 
     def muted_partitions_for_topic(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic that are muted or being probed."""
@@ -231,8 +259,14 @@ class ProducerCircuitBreakManager:
 
     def available_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
         """Return the partitions that a broker leads and that are neither muted nor being probed, by topic."""
-        queues = (queue for routing in self._partition_queues.routings.values() for queue in routing.queues)
-        return _by_topic(queue for queue in queues if queue.leader == node_id and queue.circuit is None)
+        queues = (
+            queue
+            for routing in self._partition_queues.routings.values()
+            for queue in routing.queues
+        )
+        return _by_topic(
+            queue for queue in queues if queue.leader == node_id and queue.circuit is None
+        )
 
     def muted_partitions_for_node(self, node_id: int) -> dict[str, list[TopicPartition]]:
         """Return the partitions that a broker leads and that are muted or being probed, by topic."""
@@ -291,7 +325,12 @@ class ProducerCircuitBreakManager:
         Other partitions may hold more then. Its probe may also have ended without an attempt: the partition accepts records again.
         """
         circuit = queue.circuit
-        if circuit is not None and circuit.state is CircuitState.PROBING and queue.is_avoided and _is_empty(queue):
+        if (
+            circuit is not None
+            and circuit.state is CircuitState.PROBING
+            and queue.is_avoided
+            and _is_empty(queue)
+        ):
             self._partition_queues.availability.welcome(queue)
         self._admission.freed(queue)
 
@@ -315,7 +354,14 @@ class ProducerCircuitBreakManager:
         if not self._has(queue):
             return
         self._cause = error
-        if self._guarded("on_complete", False, self._on_complete, self._status(queue, records), name_of(queue), error):
+        if self._guarded(
+            "on_complete",
+            False,
+            self._on_complete,
+            self._status(queue, records),
+            name_of(queue),
+            error,
+        ):
             self._drains.turn()
         self._cause = None
 
@@ -335,7 +381,11 @@ class ProducerCircuitBreakManager:
                 self._loop.call_soon(_raise, error)
             elif what not in self._logged:
                 self._logged.add(what)
-                _log.exception("The circuit breaker's %s raised %s; this is told once", what, type(error).__name__)
+                _log.exception(
+                    "The circuit breaker's %s raised %s; this is told once",
+                    what,
+                    type(error).__name__,
+                )
             return otherwise
 
     # Time
@@ -421,12 +471,23 @@ class ProducerCircuitBreakManager:
         self._partition_queues.unmute(queue, is_trial=False)
         self._drains.turn()
 
-    def _tell(self, queue: PartitionQueue, state: CircuitState, interval: float, cause: Exception | None) -> None:
+    def _tell(
+        self, queue: PartitionQueue, state: CircuitState, interval: float, cause: Exception | None
+    ) -> None:
         what = f"{queue.topic}-{queue.partition}"
-        self._events.tell(_TOLD[state], **({"what": what, "seconds": interval} if state is CircuitState.OPEN else {"what": what}))
+        self._events.tell(
+            _TOLD[state],
+            **(
+                {"what": what, "seconds": interval}
+                if state is CircuitState.OPEN
+                else {"what": what}
+            ),
+        )
         # In a callback of its own: the hook may call `send`.
         if self._hook is not None:
-            self._loop.call_soon(self._call_hook, CircuitEvent(name_of(queue), state, interval * 1000, cause))
+            self._loop.call_soon(
+                self._call_hook, CircuitEvent(name_of(queue), state, interval * 1000, cause)
+            )
 
     def _call_hook(self, event: CircuitEvent) -> None:
         told = self._guarded("on_circuit_event", None, self._hook or (lambda _event: None), event)
@@ -438,7 +499,10 @@ class ProducerCircuitBreakManager:
 
     def told(self) -> list[str]:
         """Return one text for each partition that is muted or being probed."""
-        return [f"{queue.topic}-{queue.partition} {circuit.state}" for queue, circuit in self._open.items()]
+        return [
+            f"{queue.topic}-{queue.partition} {circuit.state}"
+            for queue, circuit in self._open.items()
+        ]
 
     def forget(self, topic: str) -> None:
         """Drop the circuits of a topic that is forgotten and has no batches."""
@@ -472,7 +536,9 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def _refuse() -> None:
-    raise UsageError("on_circuit_event gave a coroutine: it is a plain function, called with a CircuitEvent")
+    raise UsageError(
+        "on_circuit_event gave a coroutine: it is a plain function, called with a CircuitEvent"
+    )
 
 
 def _is_empty(queue: PartitionQueue) -> bool:
@@ -482,7 +548,9 @@ def _is_empty(queue: PartitionQueue) -> bool:
 def _waiting(queue: PartitionQueue) -> int:
     """Return the number of records in a partition's queue, which are delayed by the same failure."""
     is_filling = queue.current is not None and queue.current.open is not None
-    return sum(batch.count for batch in queue.closed) + (queue.current.open.count if is_filling else 0)  # type: ignore[union-attr]
+    return sum(batch.count for batch in queue.closed) + (
+        queue.current.open.count if is_filling else 0
+    )  # type: ignore[union-attr]
 
 
 def _made(given: Any) -> PartitionCircuitBreaker:
@@ -494,12 +562,26 @@ def _made(given: Any) -> PartitionCircuitBreaker:
     try:
         return given()  # type: ignore[no-any-return]
     except TypeError as error:
-        raise UsageError(f"the circuit breaker class {given.__name__} cannot be made without arguments: give an object of it") from error
+        raise UsageError(
+            f"the circuit breaker class {given.__name__} cannot be made without arguments: give an object of it"
+        ) from error
 
 
 def _options(config: ProducerConfig) -> dict[str, Any]:
     """Return the options of the breaker: its own, and the producer's `circuit_breaker_` options without that prefix."""
-    ours = ("trigger_message_count", "trigger_failure_perc", "mute_retry_interval_ms", "mute_retry_max_interval_ms")
+    ours = (
+        "trigger_message_count",
+        "trigger_failure_perc",
+        "mute_retry_interval_ms",
+        "mute_retry_max_interval_ms",
+    )
     named = {name: getattr(config, _PREFIX + name) for name in (*ours, "keyed_policy")}
-    mutes_full = config.circuit_breaker_enable_mute_inflight_full and config.max_in_flight_requests_per_connection == 1
-    return {**named, "enable_mute_inflight_full": mutes_full, **(config.circuit_breaker_options or {})}
+    mutes_full = (
+        config.circuit_breaker_enable_mute_inflight_full
+        and config.max_in_flight_requests_per_connection == 1
+    )
+    return {
+        **named,
+        "enable_mute_inflight_full": mutes_full,
+        **(config.circuit_breaker_options or {}),
+    }

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from contextvars import Context
 
-    from aioproducer.engine.delivery.produce_request_result import Call, Calls, DeliveryContext, ProduceRequestResult
+    from aioproducer.engine.delivery.produce_request_result import (
+        Call,
+        Calls,
+        DeliveryContext,
+        ProduceRequestResult,
+    )
     from aioproducer.engine.sender.failed_batches import FailedBatches
     from aioproducer.engine.tasks.supervisor import GuardedLoop
 
@@ -44,9 +49,20 @@ class _Waiters:
         futures: the futures of the tasks.
     """
 
-    __slots__ = ("_callbacks", "_called", "_contexts", "_delivery_context", "_woken", "calls", "futures", "rest")
+    __slots__ = (
+        "_callbacks",
+        "_called",
+        "_contexts",
+        "_delivery_context",
+        "_woken",
+        "calls",
+        "futures",
+        "rest",
+    )
 
-    def __init__(self, delivery_context: DeliveryContext, calls: Calls | None, futures: list[Future[None]]) -> None:
+    def __init__(
+        self, delivery_context: DeliveryContext, calls: Calls | None, futures: list[Future[None]]
+    ) -> None:
         self._delivery_context = delivery_context
         self.calls = calls
         self._called = 0
@@ -140,7 +156,9 @@ class CompletionQueue:
             result.futures = result.callbacks = None
             self._sleeping += count
             # Scheduled before any task is woken: the tasks that `_run` wakes then send in the same drain interval as those of `run`.
-            if self._due is None and (not self._is_held or calls is not None or self._sleeping > MAX_WAKEUPS_PER_ITERATION):
+            if self._due is None and (
+                not self._is_held or calls is not None or self._sleeping > MAX_WAKEUPS_PER_ITERATION
+            ):
                 self._schedule()
 
     def run(self) -> None:
@@ -163,7 +181,9 @@ class CompletionQueue:
         while self._queue and wakeups > 0:
             while self._queue[0].call_slice():
                 calls -= _CALLBACKS_PER_SLICE
-                if calls <= 0 or (not calls % _CALLBACKS_PER_LOOK_AT_THE_CLOCK and self._loop.time() > until):
+                if calls <= 0 or (
+                    not calls % _CALLBACKS_PER_LOOK_AT_THE_CLOCK and self._loop.time() > until
+                ):
                     return
                 # A callback that ran the loop itself may have emptied the queue.
                 if not self._queue:

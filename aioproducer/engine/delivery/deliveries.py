@@ -181,7 +181,10 @@ class Deliveries(Sequence[Delivery]):
         """Attach these deliveries to an error: their records were queued before it. `of` returns them."""
         # Not by attribute assignment: an error class of the caller may refuse that, as a frozen dataclass does.
         told = vars(error)
-        told["__notes__"] = [*told.get("__notes__", ()), f"{call}: {counted(self._count, 'record')} queued before this."]
+        told["__notes__"] = [
+            *told.get("__notes__", ()),
+            f"{call}: {counted(self._count, 'record')} queued before this.",
+        ]
         told["_queued"] = _Queued(self)
 
     @staticmethod
@@ -199,7 +202,9 @@ class Deliveries(Sequence[Delivery]):
             queued = vars(seen).get("_queued")
             if isinstance(queued, _Queued):
                 if queued.deliveries is None:
-                    raise UsageError(f"{type(error).__name__} was pickled, without its deliveries: {_STAY}")
+                    raise UsageError(
+                        f"{type(error).__name__} was pickled, without its deliveries: {_STAY}"
+                    )
                 return queued.deliveries
             seen = seen.__cause__ or seen.__context__
         return Deliveries()
@@ -267,7 +272,11 @@ class Deliveries(Sequence[Delivery]):
         counts = dict.fromkeys(Outcome, 0)
         for result, _, count in self._runs():
             counts[result.outcome] += count
-        return FlushSummary(counts[Outcome.ACKNOWLEDGED] + counts[Outcome.DONE], counts[Outcome.FAILED], counts[Outcome.PENDING])
+        return FlushSummary(
+            counts[Outcome.ACKNOWLEDGED] + counts[Outcome.DONE],
+            counts[Outcome.FAILED],
+            counts[Outcome.PENDING],
+        )
 
     def done(self) -> bool:
         """Return whether every record has ended."""

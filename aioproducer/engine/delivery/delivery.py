@@ -89,7 +89,9 @@ class Delivery(FutureMetadata):
     def done(self) -> bool:
         """Return whether the record has ended."""
         outcome = self._result.outcome
-        return outcome is not _PENDING and (outcome is not _SPLIT or self._follow().outcome is not _PENDING)
+        return outcome is not _PENDING and (
+            outcome is not _SPLIT or self._follow().outcome is not _PENDING
+        )
 
     def cancelled(self) -> bool:
         """Return whether this handle was cancelled."""
@@ -110,7 +112,9 @@ class Delivery(FutureMetadata):
         """Return the event loop of the producer."""
         return self._result.delivery_context.loop
 
-    def add_done_callback(self, callback: Callable[[Delivery], object], *, context: Context | None = None) -> None:
+    def add_done_callback(
+        self, callback: Callable[[Delivery], object], *, context: Context | None = None
+    ) -> None:
         """Call `callback(delivery)` once the record has ended, in the order of the records. An exception of one affects no other."""
         result = self._result
         if result.outcome is _SPLIT:

@@ -71,7 +71,15 @@ class DeliveryContext:
         watch: measures the duration of the user's functions.
     """
 
-    __slots__ = ("_cancelled", "_is_calling_back", "_wall_clock", "context", "loop", "on_unseen", "watch")
+    __slots__ = (
+        "_cancelled",
+        "_is_calling_back",
+        "_wall_clock",
+        "context",
+        "loop",
+        "on_unseen",
+        "watch",
+    )
 
     def __init__(
         self,
@@ -110,7 +118,12 @@ class DeliveryContext:
         self.context = context
         return context
 
-    def call_back(self, contexts: Sequence[Context], callbacks: Sequence[Callable[..., Any]], rest: Iterator[Call]) -> None:
+    def call_back(
+        self,
+        contexts: Sequence[Context],
+        callbacks: Sequence[Callable[..., Any]],
+        rest: Iterator[Call],
+    ) -> None:
         """Call the callbacks that `rest` still yields, and measure their duration. `contexts` are the contexts of all `callbacks`.
 
         After a BaseException, the callbacks that were not called stay in `rest`.
@@ -119,7 +132,10 @@ class DeliveryContext:
         before, self._is_calling_back = self._is_calling_back, True
         if before:
             # A callback runs the loop itself (`nest_asyncio`), in a context that cannot be entered twice.
-            contexts, rest = (), ((context.copy(), callback, delivery) for context, callback, delivery in rest)
+            contexts, rest = (
+                (),
+                ((context.copy(), callback, delivery) for context, callback, delivery in rest),
+            )
         try:
             run_callbacks(self.loop, contexts, rest)
         finally:
@@ -141,7 +157,9 @@ class Unseen:
 
     __slots__ = ("_count", "_delivery_context", "_error", "seen")
 
-    def __init__(self, delivery_context: DeliveryContext, error: DeliveryError, count: int, *, seen: bool) -> None:
+    def __init__(
+        self, delivery_context: DeliveryContext, error: DeliveryError, count: int, *, seen: bool
+    ) -> None:
         self._delivery_context = delivery_context
         self._error = error
         self._count = count
@@ -181,7 +199,9 @@ class ProduceRequestResult:
         "topic",
     )
 
-    def __init__(self, delivery_context: DeliveryContext, topic: str, partition: int, base_timestamp: int) -> None:
+    def __init__(
+        self, delivery_context: DeliveryContext, topic: str, partition: int, base_timestamp: int
+    ) -> None:
         self.delivery_context: DeliveryContext = delivery_context
         self.topic: str = topic
         self.partition: int = partition
@@ -272,7 +292,9 @@ class ProduceRequestResult:
 
     def cancelled_error(self) -> CancelledError:
         """Return the error of a cancelled delivery. It has the message: anyio knows the cancellations of its scopes by that alone."""
-        return CancelledError() if self.cancel_message is None else CancelledError(self.cancel_message)
+        return (
+            CancelledError() if self.cancel_message is None else CancelledError(self.cancel_message)
+        )
 
     def metadata(self, index: int) -> RecordMetadata:
         """Return the metadata of the record at `index`. The outcome must be DONE."""
@@ -333,7 +355,11 @@ class ProduceRequestResult:
         keys, values, moments = self.record_sizes
         deltas = _deltas(moments, self.count)
         parts = [self._part(group, keys, values, deltas) for group in groups]
-        moved = {index: (part, at) for part, group in zip(parts, groups, strict=True) for at, index in enumerate(group)}
+        moved = {
+            index: (part, at)
+            for part, group in zip(parts, groups, strict=True)
+            for at, index in enumerate(group)
+        }
         self._moved = [moved[index] for index in range(self.count)]
         self.outcome, self.record_sizes = SPLIT, None
         callbacks, self.callbacks = self.callbacks, None
@@ -345,9 +371,13 @@ class ProduceRequestResult:
             part.callbacks += (delivery, callback, context)
         return parts
 
-    def _part(self, group: Sequence[int], keys: Column, values: Column, deltas: Sequence[int]) -> ProduceRequestResult:
+    def _part(
+        self, group: Sequence[int], keys: Column, values: Column, deltas: Sequence[int]
+    ) -> ProduceRequestResult:
         base = deltas[group[0]]
-        part = ProduceRequestResult(self.delivery_context, self.topic, self.partition, self.base_timestamp + base)
+        part = ProduceRequestResult(
+            self.delivery_context, self.topic, self.partition, self.base_timestamp + base
+        )
         part.count = len(group)
         part.looked_at = self.looked_at
         moments = compact([b"\0" + varint(deltas[index] - base) for index in group])
@@ -365,7 +395,11 @@ class ProduceRequestResult:
         """Return the bytes of the largest record's key and value. The batch must have closed and not ended."""
         assert self.record_sizes is not None
         keys, values, _ = self.record_sizes
-        sizes = zip(_numbers(keys, self.count)[: self.count], _numbers(values, self.count)[: self.count], strict=True)
+        sizes = zip(
+            _numbers(keys, self.count)[: self.count],
+            _numbers(values, self.count)[: self.count],
+            strict=True,
+        )
         return max(max(key, 0) + max(value, 0) for key, value in sizes)
 
     def look(self) -> None:
@@ -376,7 +410,9 @@ class ProduceRequestResult:
 
     # Waiters
 
-    def add_callback(self, delivery: Delivery, callback: Callable[[Any], object], context: Context) -> None:
+    def add_callback(
+        self, delivery: Delivery, callback: Callable[[Any], object], context: Context
+    ) -> None:
         """Schedule `callback(delivery)`: the batch has ended already."""
         if self._unseen is not None:
             self._unseen.seen = True
@@ -386,7 +422,9 @@ class ProduceRequestResult:
             self.delivery_context.loop.call_soon(self._run_late)
         self._late += (delivery, callback, context)
 
-    def take_callbacks(self, delivery: Delivery, callback: Callable[[Any], object] | None) -> list[tuple[Any, Any]]:
+    def take_callbacks(
+        self, delivery: Delivery, callback: Callable[[Any], object] | None
+    ) -> list[tuple[Any, Any]]:
         """Remove the delivery's callbacks that equal `callback`, or all of them if it is None. Returns each with its context."""
         flat = self.callbacks
         if flat is None:
@@ -405,10 +443,15 @@ class ProduceRequestResult:
                 self._places.setdefault(delivery, []).append(at)
         self._gone += len(taken)
         if self._gone * 6 > len(flat):
-            self.callbacks, self._places = [part for triple in _triples(flat) for part in triple], None
+            self.callbacks, self._places = (
+                [part for triple in _triples(flat) for part in triple],
+                None,
+            )
         return taken
 
-    def waiters(self, are_in_order: Callable[[list[Delivery]], bool]) -> tuple[Calls | None, list[Future[None]]]:
+    def waiters(
+        self, are_in_order: Callable[[list[Delivery]], bool]
+    ) -> tuple[Calls | None, list[Future[None]]]:
         """Return the waiters of the records: callbacks in the order of the records, and futures of tasks. The caller clears both lists.
 
         The first item is None if there are no callbacks. `are_in_order`: the function of the same build as the deliveries.
@@ -423,7 +466,9 @@ class ProduceRequestResult:
         if not are_in_order(deliveries):
             order = list(map(_index, deliveries))
             places = sorted(range(len(order)), key=order.__getitem__)
-            deliveries, callbacks, contexts = ([kind[at] for at in places] for kind in (deliveries, callbacks, contexts))
+            deliveries, callbacks, contexts = (
+                [kind[at] for at in places] for kind in (deliveries, callbacks, contexts)
+            )
         return (contexts, callbacks, deliveries), futures or []
 
     def _run_late(self) -> None:
@@ -431,7 +476,12 @@ class ProduceRequestResult:
         contexts, callbacks = late[2::3], late[1::3]
         self._call_late(contexts, callbacks, zip(contexts, callbacks, late[0::3], strict=True))
 
-    def _call_late(self, contexts: Sequence[Context], callbacks: Sequence[Callable[..., Any]], rest: Iterator[Call]) -> None:
+    def _call_late(
+        self,
+        contexts: Sequence[Context],
+        callbacks: Sequence[Callable[..., Any]],
+        rest: Iterator[Call],
+    ) -> None:
         # If a callback runs the loop itself, or ends it by a BaseException, the other callbacks are called in the next iteration.
         again = self.delivery_context.loop.call_soon(self._call_late, contexts, callbacks, rest)
         self.delivery_context.call_back(contexts, callbacks, rest)
@@ -454,7 +504,9 @@ def _some(lengths: Column, group: Sequence[int]) -> Column:
 
 def latest(moments: list[bytes] | bytes) -> int:
     """Return the largest timestamp delta of the records, in milliseconds."""
-    return _delta(moments) if isinstance(moments, bytes) else max(map(_delta, set(moments)), default=0)
+    return (
+        _delta(moments) if isinstance(moments, bytes) else max(map(_delta, set(moments)), default=0)
+    )
 
 
 def _delta(moment: bytes) -> int:

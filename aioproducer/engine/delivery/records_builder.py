@@ -32,12 +32,19 @@ _LAST: Final = [bytes((bits,)) for bits in range(128)]
 VARINT: Final[list[bytes]] = [
     *_LAST[::2],
     *(low + high for high, low in product(_LAST[1:], _MORE[::2])),
-    *(low + middle + high for high, middle, low in product(_LAST[1 : TABLE >> 13], _MORE, _MORE[::2])),
+    *(
+        low + middle + high
+        for high, middle, low in product(_LAST[1 : TABLE >> 13], _MORE, _MORE[::2])
+    ),
 ]
 # A record's first bytes after its length: no attributes, and the milliseconds since the first record of its batch.
 MOMENT: Final = [b"\0" + delta for delta in VARINT[:4096]]
 # Bytes of a field and of the length before it.
-FIELD: Final = [size + length for length, sizes in ((1, range(64)), (2, range(64, 8192)), (3, range(8192, TABLE))) for size in sizes]
+FIELD: Final = [
+    size + length
+    for length, sizes in ((1, range(64)), (2, range(64, 8192)), (3, range(8192, TABLE)))
+    for size in sizes
+]
 
 # Bytes of a record in an open batch beside its encoded ones: eight list slots and two bytes objects.
 RECORD_OVERHEAD: Final = 130
@@ -133,7 +140,16 @@ class MemoryRecordsBuilder:
             room = self._room - FIELD[size]
             if room < 0:
                 return None
-            self._parts += (VARINT[size], self._moment, VARINT[index], key_length, key, VARINT[value_size], value, b"\0")
+            self._parts += (
+                VARINT[size],
+                self._moment,
+                VARINT[index],
+                key_length,
+                key,
+                VARINT[value_size],
+                value,
+                b"\0",
+            )
         except IndexError:
             # A number is beyond the table of varints.
             return None
@@ -144,7 +160,9 @@ class MemoryRecordsBuilder:
         delivery.index = index
         return delivery
 
-    def append_record(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes) -> Delivery | None:
+    def append_record(
+        self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes
+    ) -> Delivery | None:
         """Append any record; `headers` are encoded. Returns its delivery, or None: too few bytes are left."""
         if timestamp_ms is not self._timestamp:
             self._stamp(timestamp_ms)
@@ -152,11 +170,26 @@ class MemoryRecordsBuilder:
         offset_delta = varint(index)
         key_size = -1 if key is None else len(key)
         value_size = -1 if value is None else len(value)
-        size = len(moment) + len(offset_delta) + field_size(key_size) + field_size(value_size) + len(headers)
+        size = (
+            len(moment)
+            + len(offset_delta)
+            + field_size(key_size)
+            + field_size(value_size)
+            + len(headers)
+        )
         room = self._room - field_size(size)
         if room < 0:
             return None
-        parts = (varint(size), moment, offset_delta, varint(key_size), key or b"", varint(value_size), value or b"", headers)
+        parts = (
+            varint(size),
+            moment,
+            offset_delta,
+            varint(key_size),
+            key or b"",
+            varint(value_size),
+            value or b"",
+            headers,
+        )
         if self.count != index or self._room < 0:
             # A send within this one has appended a record, or closed the batch.
             return self.append_record(timestamp_ms, key, value, headers)
@@ -166,7 +199,9 @@ class MemoryRecordsBuilder:
         self.count = index + 1
         return make_delivery(self.result, index)
 
-    def append_many(self, timestamp_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int) -> int:
+    def append_many(
+        self, timestamp_ms: int, keys: Sequence[bytes] | None, values: Sequence[bytes], first: int
+    ) -> int:
         """Append the records from `first` on, as many as fit. Returns their number; 0: too few bytes are left.
 
         It works column by column, so that no Python code runs for a single record. All keys and values must be shorter than the table
@@ -185,7 +220,9 @@ class MemoryRecordsBuilder:
             return 0
         some = values[first : first + most]
         some_keys = keys[first : first + most] if keys is not None else None
-        count, size, lengths, key_lengths, value_lengths = _columns(self._fixed + index_size, some_keys, some, self._room)
+        count, size, lengths, key_lengths, value_lengths = _columns(
+            self._fixed + index_size, some_keys, some, self._room
+        )
         if not count:
             return 0
         block = [b"\0"] * (PARTS * count)
@@ -250,35 +287,66 @@ class MemoryRecordsBuilder:
         return closed
 
 
-def _columns(fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], room: int) -> tuple[int, int, Any, Any, Any]:
+def _columns(
+    fixed: int, keys: Sequence[bytes] | None, values: Sequence[bytes], room: int
+) -> tuple[int, int, Any, Any, Any]:
     """Return the number and the bytes of the records that fit into `room`, and three columns of encoded lengths.
 
     The columns have the length of each record, of its key and of its value.
     """
     value_sizes = list(map(len, values))
     key_sizes = list(map(len, keys)) if keys is not None else None
-    if value_sizes.count(value_sizes[0]) == len(value_sizes) and (key_sizes is None or key_sizes.count(key_sizes[0]) == len(key_sizes)):
+    if value_sizes.count(value_sizes[0]) == len(value_sizes) and (
+        key_sizes is None or key_sizes.count(key_sizes[0]) == len(key_sizes)
+    ):
         key_size = key_sizes[0] if key_sizes is not None else -1
-        return _even_columns(fixed + field_size(key_size) + FIELD[value_sizes[0]], key_size, value_sizes[0], len(values), room)
+        return _even_columns(
+            fixed + field_size(key_size) + FIELD[value_sizes[0]],
+            key_size,
+            value_sizes[0],
+            len(values),
+            room,
+        )
     return _uneven_columns(fixed, key_sizes, value_sizes, room)
 
 
-def _even_columns(body: int, key_size: int, value_size: int, most: int, room: int) -> tuple[int, int, Any, Any, Any]:
+def _even_columns(
+    body: int, key_size: int, value_size: int, most: int, room: int
+) -> tuple[int, int, Any, Any, Any]:
     """Return the result of `_columns` for records that all have one size."""
     count = min(room // FIELD[body], most)
-    return count, count * FIELD[body], [VARINT[body]] * count, [varint(key_size)] * count, [VARINT[value_size]] * count
+    return (
+        count,
+        count * FIELD[body],
+        [VARINT[body]] * count,
+        [varint(key_size)] * count,
+        [VARINT[value_size]] * count,
+    )
 
 
-def _uneven_columns(fixed: int, key_sizes: Sequence[int] | None, value_sizes: Sequence[int], room: int) -> tuple[int, int, Any, Any, Any]:
+def _uneven_columns(
+    fixed: int, key_sizes: Sequence[int] | None, value_sizes: Sequence[int], room: int
+) -> tuple[int, int, Any, Any, Any]:
     if key_sizes is None:
         bodies = [fixed + 1 + FIELD[size] for size in value_sizes]
     else:
-        bodies = [fixed + FIELD[key_size] + FIELD[size] for key_size, size in zip(key_sizes, value_sizes, strict=True)]
+        bodies = [
+            fixed + FIELD[key_size] + FIELD[size]
+            for key_size, size in zip(key_sizes, value_sizes, strict=True)
+        ]
     ends = list(accumulate(map(FIELD.__getitem__, bodies)))
     count = bisect_right(ends, room)
-    key_lengths = [NULL] * count if key_sizes is None else map(VARINT.__getitem__, key_sizes[:count])
+    key_lengths = (
+        [NULL] * count if key_sizes is None else map(VARINT.__getitem__, key_sizes[:count])
+    )
     value_lengths = map(VARINT.__getitem__, value_sizes[:count])
-    return count, ends[count - 1] if count else 0, map(VARINT.__getitem__, bodies[:count]), key_lengths, value_lengths
+    return (
+        count,
+        ends[count - 1] if count else 0,
+        map(VARINT.__getitem__, bodies[:count]),
+        key_lengths,
+        value_lengths,
+    )
 
 
 # Takes the place of an open batch in a partition without one. Its `append` refuses each record, so the fast path need not check for None.

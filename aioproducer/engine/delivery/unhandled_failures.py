@@ -36,11 +36,18 @@ class UnhandledFailures:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, client_id: str, hook: Callable[[DeliveryError, int], Any] | None = None, *, warns: bool
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client_id: str,
+        hook: Callable[[DeliveryError, int], Any] | None = None,
+        *,
+        warns: bool,
     ) -> None:
         self._loop = loop
         self._client_id = client_id
-        self._hook = hook if hook is None else SlowCallbacks(loop.time).over("on_delivery_error", hook)
+        self._hook = (
+            hook if hook is None else SlowCallbacks(loop.time).over("on_delivery_error", hook)
+        )
         self._pid = os.getpid()
         self._warns = warns
         self._told: set[tuple[str, str]] = set()
@@ -70,7 +77,13 @@ class UnhandledFailures:
         self._told.add(kind)
         untold, self._untold = self._untold, 0
         more = f"; so did {untold} more since the last of these lines" if untold else ""
-        _log.warning("%s: %s failed, and no code looked at the outcome: %s%s", self._client_id, counted(count, "record"), error, more)
+        _log.warning(
+            "%s: %s failed, and no code looked at the outcome: %s%s",
+            self._client_id,
+            counted(count, "record"),
+            error,
+            more,
+        )
 
 
 def _tell(hook: Callable[[DeliveryError, int], Any], error: DeliveryError, count: int) -> None:
@@ -78,4 +91,6 @@ def _tell(hook: Callable[[DeliveryError, int], Any], error: DeliveryError, count
     told = hook(error, count)
     if asyncio.iscoroutine(told):
         told.close()
-        raise UsageError("on_delivery_error gave a coroutine: it is a plain function, called with the error and the number of records")
+        raise UsageError(
+            "on_delivery_error gave a coroutine: it is a plain function, called with the error and the number of records"
+        )

@@ -90,7 +90,9 @@ class BufferPool:
         head = self.waiting.head()
         return (self.waiting, head) if head is not None else None
 
-    def deallocate(self, grant: Callable[[WaitQueue, PendingSend], bool], notify: Callable[[], None]) -> None:
+    def deallocate(
+        self, grant: Callable[[WaitQueue, PendingSend], bool], notify: Callable[[], None]
+    ) -> None:
         """Hand the free bytes to the pending sends: append their records in the order of the calls, then notify their tasks.
 
         Args:

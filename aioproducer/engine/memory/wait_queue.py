@@ -206,7 +206,9 @@ class PendingSend:
         finally:
             _waited_for.pop(task, None)
             # A cancelled pending send may stay in the deque for a while. It releases its bytes now.
-            self._condition = self._future = self.value = self.key = self.window = self.behind = self.unencoded = None
+            self._condition = self._future = self.value = self.key = self.window = self.behind = (
+                self.unencoded
+            ) = None
         if self.error is not None:
             raise self.error
 
@@ -306,7 +308,9 @@ class WaitQueue:
         later: list[PendingSend] = []
         while self.entries and self.entries[-1].number > others[0].number:
             later.append(self.entries.pop())
-        self.entries.extend(heapq.merge(reversed(later), others, key=lambda pending: pending.number))
+        self.entries.extend(
+            heapq.merge(reversed(later), others, key=lambda pending: pending.number)
+        )
 
     def pop(self) -> PendingSend:
         """Remove the head and return it."""

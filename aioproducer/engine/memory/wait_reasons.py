@@ -15,7 +15,13 @@ from aioproducer.engine.memory.wait_queue import (
     FOR_SERIALIZER,
     FOR_TOPIC,
 )
-from aioproducer.errors import BufferExhausted, MetadataTimeout, PartitionUnavailable, ProducerClosed, WouldBlock
+from aioproducer.errors import (
+    BufferExhausted,
+    MetadataTimeout,
+    PartitionUnavailable,
+    ProducerClosed,
+    WouldBlock,
+)
 from aioproducer.model import counted
 
 if TYPE_CHECKING:
@@ -43,12 +49,22 @@ _MOST: Final = 20
 
 def would_block(record: PendingSend, reason: str) -> WouldBlock:
     """Return the error of a send that may not wait, but would have to."""
-    name = f" ({record.unencoded.encoding.name})" if record.unencoded is not None and reason == FOR_SERIALIZER else ""
-    return WouldBlock(f"a record for {record.topic!r} would wait for {reason}{name}{_ADVICE[reason]}. It was not queued.")
+    name = (
+        f" ({record.unencoded.encoding.name})"
+        if record.unencoded is not None and reason == FOR_SERIALIZER
+        else ""
+    )
+    return WouldBlock(
+        f"a record for {record.topic!r} would wait for {reason}{name}{_ADVICE[reason]}. It was not queued."
+    )
 
 
 def late(
-    record: PendingSend, pool: BufferPool, routing: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float
+    record: PendingSend,
+    pool: BufferPool,
+    routing: TopicRouting | None,
+    trouble: KafkaError | None,
+    max_block_ms: float,
 ) -> KafkaError:
     """Return the error of a record that waited for `max_block_ms`.
 
@@ -65,12 +81,23 @@ def late(
 
 def _late_serializer(record: PendingSend, max_block_ms: float) -> MetadataTimeout:
     """Return the error of a record that waited for a serializer to be prepared, or for a record before it that did."""
-    what = record.unencoded.encoding.name if record.unencoded is not None else "the serializer of a record before it"
+    what = (
+        record.unencoded.encoding.name
+        if record.unencoded is not None
+        else "the serializer of a record before it"
+    )
     end = "." if record.asks else ". The record was not queued."
-    return MetadataTimeout(f"{what} was not prepared for {record.topic!r} within max_block_ms={max_block_ms:.15g}{end}")
+    return MetadataTimeout(
+        f"{what} was not prepared for {record.topic!r} within max_block_ms={max_block_ms:.15g}{end}"
+    )
 
 
-def _late_metadata(record: PendingSend, routing: TopicRouting | None, trouble: KafkaError | None, max_block_ms: float) -> MetadataTimeout:
+def _late_metadata(
+    record: PendingSend,
+    routing: TopicRouting | None,
+    trouble: KafkaError | None,
+    max_block_ms: float,
+) -> MetadataTimeout:
     """Return the error of a record that waited for its topic or its partition to exist."""
     what = f"{record.topic!r} was not found in the cluster's metadata"
     if routing is not None:
@@ -91,10 +118,15 @@ def _late_memory(record: PendingSend, pool: BufferPool, max_block_ms: float) -> 
     )
 
 
-def _late_share(record: PendingSend, queue: PartitionQueue, pool: BufferPool, max_block_ms: float) -> KafkaError:
+def _late_share(
+    record: PendingSend, queue: PartitionQueue, pool: BufferPool, max_block_ms: float
+) -> KafkaError:
     """Return the error of a record that waited for its full partition."""
     if queue.circuit is not None:
-        return unavailable(queue, f"There was no room for the record within max_block_ms={max_block_ms:.15g}; it was not queued.")
+        return unavailable(
+            queue,
+            f"There was no room for the record within max_block_ms={max_block_ms:.15g}; it was not queued.",
+        )
     return BufferExhausted(
         f"no memory for {record.size} bytes within max_block_ms={max_block_ms:.15g}: {queue.topic}-{queue.partition} holds {queue.bytes} bytes of "
         f"buffer_memory, and {pool.available} of {pool.size} are free; with a circuit breaker no partition may hold more than is free. "
@@ -107,7 +139,9 @@ def unavailable(queue: PartitionQueue, end: str) -> PartitionUnavailable:
     circuit = queue.circuit
     cause = circuit.cause if circuit is not None else None
     why = f" ({cause})" if cause is not None else ""
-    error = PartitionUnavailable(f"the circuit breaker has muted the partition{why}. {end}", queue.topic, queue.partition)
+    error = PartitionUnavailable(
+        f"the circuit breaker has muted the partition{why}. {end}", queue.topic, queue.partition
+    )
     error.__cause__ = cause
     return error
 
@@ -121,7 +155,10 @@ def closed(record: PendingSend, event: str) -> ProducerClosed:
 def told(records: Iterable[PendingSend]) -> list[str]:
     """Return a text for each reason why records wait, with the number of sends. Marks are not counted."""
     reasons = Counter(_in_full(record) for record in records if record.topic is not None)
-    return [f"  {counted(number, 'send')} waiting for {reason}" for reason, number in reasons.most_common(_MOST)]
+    return [
+        f"  {counted(number, 'send')} waiting for {reason}"
+        for reason, number in reasons.most_common(_MOST)
+    ]
 
 
 def _in_full(record: PendingSend) -> str:

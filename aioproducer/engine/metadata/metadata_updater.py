@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aioproducer.core.metadata.cluster_metadata import STRIDE
 from aioproducer.core.metadata.metadata_schedule import Question, shrink
 from aioproducer.core.topic_updates import forgetting
-from aioproducer.errors import AuthenticationFailed, BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, broker_error
+from aioproducer.errors import (
+    AuthenticationFailed,
+    BootstrapFailed,
+    BrokerError,
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+    broker_error,
+)
 from aioproducer.net.cluster import Standing
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -74,7 +82,10 @@ class BootstrapFailures:
         return (
             (max(refusals) >= _REFUSALS or sum(refusals) >= _REFUSALS_IN_ALL)
             and all(node.control.failures or node.where in self._errors for node in self._nodes)
-            and all(isinstance(error, (AuthenticationFailed, ConnectionLost)) for error in self._errors.values())
+            and all(
+                isinstance(error, (AuthenticationFailed, ConnectionLost))
+                for error in self._errors.values()
+            )
         )
 
     def refused(self) -> BootstrapFailed:
@@ -94,7 +105,12 @@ class BootstrapFailures:
         return "; ".join(map(self._reason, self._nodes))
 
     def _reason(self, node: BrokerNode) -> str:
-        told = str(node.control.last_error or self._errors.get(node.where) or node.control.delay() or "no answer yet")
+        told = str(
+            node.control.last_error
+            or self._errors.get(node.where)
+            or node.control.delay()
+            or "no answer yet"
+        )
         return told if told.startswith(node.where) else f"{node.where}: {told}"
 
 
@@ -151,7 +167,12 @@ class MetadataUpdater:
     """
 
     def __init__(
-        self, context: EngineContext, cluster: Cluster, view: ClusterMetadata, schedule: MetadataSchedule, wake: asyncio.Event
+        self,
+        context: EngineContext,
+        cluster: Cluster,
+        view: ClusterMetadata,
+        schedule: MetadataSchedule,
+        wake: asyncio.Event,
     ) -> None:
         self.view = view
         self.schedule = schedule
@@ -184,7 +205,9 @@ class MetadataUpdater:
         self.view.forget(topic)
         self.schedule.forget(topic)
 
-    def hint(self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()) -> bool:
+    def hint(
+        self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any] = ()
+    ) -> bool:
         """Apply the new leader of a partition that a Produce answer named (KIP-951).
 
         Args:
@@ -230,7 +253,9 @@ class MetadataUpdater:
             async with asyncio.timeout(timeout):
                 if timeout is not None:
                     await self._cluster.prepare()
-                while not await self._ask(Question([]), failures if timeout is not None else None, timeout=share):
+                while not await self._ask(
+                    Question([]), failures if timeout is not None else None, timeout=share
+                ):
                     if timeout is not None and (failures.is_final or self._cluster.has_no_token):
                         raise failures.refused()
                     self._failed()
@@ -284,7 +309,11 @@ class MetadataUpdater:
         self._rest(in_vain=True)
         if self._failing_since is None:
             self._failing_since = now
-        if now - self._failing_since >= self._config.metadata_recovery_rebootstrap_trigger_ms / 1000 and self.view.brokers:
+        if (
+            now - self._failing_since
+            >= self._config.metadata_recovery_rebootstrap_trigger_ms / 1000
+            and self.view.brokers
+        ):
             self._rebootstrap()
 
     def _rebootstrap(self) -> bool:
@@ -301,11 +330,18 @@ class MetadataUpdater:
     def _rest(self, *, in_vain: bool) -> None:
         """Delay the next request for topics that are not new. `in_vain`: the answer did not help, so the pause grows."""
         self._in_vain = self._in_vain + 1 if in_vain else 0
-        self._not_before = self._loop.time() + self._backoff.after(max(self._in_vain, 1), self._chance())
+        self._not_before = self._loop.time() + self._backoff.after(
+            max(self._in_vain, 1), self._chance()
+        )
 
     # One request
 
-    async def _ask(self, question: Question, failures: BootstrapFailures | None = None, timeout: float = math.inf) -> bool:
+    async def _ask(
+        self,
+        question: Question,
+        failures: BootstrapFailures | None = None,
+        timeout: float = math.inf,
+    ) -> bool:
         """Ask one broker after the other until one answers, and apply the answer. Returns False if none answers, or `failures` is final."""
         timeout = min(timeout, self._config.request_timeout_ms / 1000)
         tried: set[BrokerNode] = set()
@@ -330,11 +366,18 @@ class MetadataUpdater:
             return True
         return False
 
-    async def _told_by(self, node: BrokerNode, question: Question, timeout: float) -> tuple[int, Any]:
+    async def _told_by(
+        self, node: BrokerNode, question: Question, timeout: float
+    ) -> tuple[int, Any]:
         """Request metadata from a node and make nodes of the brokers of its answer. Returns the version and the decoded answer."""
         self._asked[node] = self._asked.get(node, 0) + 1
         try:
-            answer = await node.call(ApiKey.METADATA, partial(self._request, question.topics), timeout=timeout, patience=_PATIENCE)
+            answer = await node.call(
+                ApiKey.METADATA,
+                partial(self._request, question.topics),
+                timeout=timeout,
+                patience=_PATIENCE,
+            )
         finally:
             self._asked[node] -= 1
             if not self._asked[node]:
@@ -353,14 +396,24 @@ class MetadataUpdater:
         For new topics, a node with a usable connection and no metadata request in flight comes first.
         """
         nodes = [node for node in self._cluster.candidates() if node not in tried]
-        free = (node for node in nodes if node not in self._asked and node.standing <= Standing.ALIVE) if is_new else ()
+        free = (
+            (node for node in nodes if node not in self._asked and node.standing <= Standing.ALIVE)
+            if is_new
+            else ()
+        )
         return next(iter((*free, *nodes)), None)
 
     def _request(self, topics: list[str], version: int) -> Any:
         if not self._config.allow_auto_create_topics and version < _FIRST_WITH_AUTO_CREATION:
-            raise ProtocolError("a broker this old creates every topic that it is asked for: allow_auto_create_topics must be true")
+            raise ProtocolError(
+                "a broker this old creates every topic that it is asked for: allow_auto_create_topics must be true"
+            )
         asked = [message("Metadata.request.topics", name=topic) for topic in topics]
-        return message("Metadata.request", topics=asked, allow_auto_topic_creation=self._config.allow_auto_create_topics)
+        return message(
+            "Metadata.request",
+            topics=asked,
+            allow_auto_topic_creation=self._config.allow_auto_create_topics,
+        )
 
     async def _decode(self, node: BrokerNode, answer: Answer) -> Any:
         try:
@@ -396,7 +449,9 @@ class MetadataUpdater:
         if decoded.error_code:
             raise broker_error(decoded.error_code)
         if len(decoded.brokers) > _MOST_BROKERS:
-            raise ProtocolError(f"{node.where} names {len(decoded.brokers)} brokers, and no more than {_MOST_BROKERS} are taken")
+            raise ProtocolError(
+                f"{node.where} names {len(decoded.brokers)} brokers, and no more than {_MOST_BROKERS} are taken"
+            )
         if not self.view.is_of(decoded.cluster_id):
             change = f"{node.where} belongs to cluster {decoded.cluster_id!r}, not {self.view.cluster_id!r}"
             if node.broker.node_id >= 0:
@@ -430,7 +485,9 @@ class MetadataUpdater:
             if each.name in wanted:
                 self._taking[each.name] = []
                 has_epochs, is_urged = version >= _FIRST_WITH_EPOCHS, each.name in question.urged
-                topic = await self.slices(self.view.taking(each, has_epochs=has_epochs, is_urged=is_urged))
+                topic = await self.slices(
+                    self.view.taking(each, has_epochs=has_epochs, is_urged=is_urged)
+                )
                 if topic is not None:
                     told.add(topic.name)
                     await self._tell(topic, unsettled)
@@ -449,7 +506,10 @@ class MetadataUpdater:
             else:
                 unsettled[name] = None
         if not question.is_new:
-            self._rest(in_vain=bool(unsettled) or (bool(question.urged) and not told.intersection(question.urged)))
+            self._rest(
+                in_vain=bool(unsettled)
+                or (bool(question.urged) and not told.intersection(question.urged))
+            )
         elif unsettled and self._loop.time() >= self._not_before:
             self._rest(in_vain=True)
         self.schedule.request_update(unsettled)
@@ -509,4 +569,6 @@ async def _forget(parts: EngineParts, topic: str) -> bool:
             parts.circuit_break_manager.forget(topic)
 
     routings = parts.partition_queues.routings
-    return await parts.updater.slices(forgetting(parts.partition_queues, routings[topic], is_in_use, forget))
+    return await parts.updater.slices(
+        forgetting(parts.partition_queues, routings[topic], is_in_use, forget)
+    )

@@ -12,7 +12,12 @@ import math
 from typing import TYPE_CHECKING
 
 from aioproducer.core.topic_updates import elect, installing, leave_cluster, retiring
-from aioproducer.engine.memory.wait_queue import FOR_OTHERS, FOR_PARTITION, FOR_SERIALIZER, WaitQueue
+from aioproducer.engine.memory.wait_queue import (
+    FOR_OTHERS,
+    FOR_PARTITION,
+    FOR_SERIALIZER,
+    WaitQueue,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -86,7 +91,9 @@ class TopicWaiters:
 
     def is_waiting_for(self, encoding: Encoding) -> bool:
         """Return whether a pending send waits for the serializers of an encoding."""
-        return any(_is_of(pending, encoding) for pending in self._wait_queues.get(encoding.topic, ()))
+        return any(
+            _is_of(pending, encoding) for pending in self._wait_queues.get(encoding.topic, ())
+        )
 
     def on_prepared(self, encoding: Encoding, error: Exception | None) -> None:
         """Admit the pending sends whose serializers are prepared now; or give them up with `error`, because they cannot be prepared."""
@@ -133,7 +140,10 @@ class TopicWaiters:
 
     def is_waited_for(self, topic: str) -> bool:
         """Return whether a topic is one of `waited_for`. Drops its state if it is not."""
-        if self._wait_queues.get(topic) or self._loop.time() - self._asked.get(topic, -math.inf) < self._max_idle:
+        if (
+            self._wait_queues.get(topic)
+            or self._loop.time() - self._asked.get(topic, -math.inf) < self._max_idle
+        ):
             return True
         self._forget(topic)
         self._troubles.pop(topic, None)
@@ -155,7 +165,11 @@ class TopicWaiters:
     def on_topic(self, topic: TopicView) -> Generator[None, None, None]:
         """Apply the metadata of a topic, in steps. Its pending sends are admitted, or fail with the topic's error."""
         name = topic.name
-        if topic.error is None and (name in self._wait_queues or name in self._asked or name in self._partition_queues.routings):
+        if topic.error is None and (
+            name in self._wait_queues
+            or name in self._asked
+            or name in self._partition_queues.routings
+        ):
             is_new = name not in self._partition_queues.routings
             routing = yield from installing(self._partition_queues, topic)
             if is_new:
@@ -218,7 +232,9 @@ class TopicWaiters:
 
     def _is_still_early(self, record: PendingSend, routing: TopicRouting) -> bool:
         """Return whether a pending send waits on for a partition. A flush mark does while a record before it does."""
-        return record.is_missing(routing) or (record.topic is None and routing.topic in self._wait_queues)
+        return record.is_missing(routing) or (
+            record.topic is None and routing.topic in self._wait_queues
+        )
 
     def _refuse(self, topic: TopicView, queue: WaitQueue) -> None:
         assert topic.error is not None
@@ -227,7 +243,10 @@ class TopicWaiters:
             self._troubles[topic.name] = topic.error
             return
         for record in queue.take_all():
-            self._admission.pending.give_up(record, type(topic.error)(topic.error.error, f"topic {topic.name!r} cannot be produced to"))
+            self._admission.pending.give_up(
+                record,
+                type(topic.error)(topic.error.error, f"topic {topic.name!r} cannot be produced to"),
+            )
 
     @property
     def waiting(self) -> int:

@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from aioproducer.metrics.registry import Metrics
     from aioproducer.net.cluster import BrokerNode, Cluster
 
-__all__ = ["EVENTS", "LONG", "Events", "SlowCallbacks", "backlog", "story", "waiting_notice", "waits_for"]
+__all__ = [
+    "EVENTS",
+    "LONG",
+    "Events",
+    "SlowCallbacks",
+    "backlog",
+    "story",
+    "waiting_notice",
+    "waits_for",
+]
 
 _events = logging.getLogger("aioproducer.events")
 _log = logging.getLogger("aioproducer")
@@ -45,7 +54,10 @@ _WARNING: Final = logging.WARNING
 # The level and the text of each event.
 EVENTS: Final = {
     "producer-started": (_INFO, "the producer runs"),
-    "producer-stopped": (_INFO, "the producer has stopped; batches that had not ended: {unfinished}"),
+    "producer-stopped": (
+        _INFO,
+        "the producer has stopped; batches that had not ended: {unfinished}",
+    ),
     "producer-failed": (_INFO, "the producer failed: {cause}"),
     "broker-connected": (_DEBUG, "broker {node_id} at {where}: a {lane} connection stands"),
     "broker-lost": (_DEBUG, "broker {node_id} at {where}: the {lane} connection is gone: {cause}"),
@@ -54,15 +66,36 @@ EVENTS: Final = {
         _DEBUG,
         "broker {node_id} at {where}: the {lane} connection is authenticated; its session lasts {seconds:g} s (0: it does not end)",
     ),
-    "authentication-failed": (_INFO, "broker {node_id} at {where}: the {lane} connection could not be authenticated: {cause}"),
-    "session-renewed": (_DEBUG, "broker {node_id} at {where}: the session of the {lane} connection goes on for {seconds:g} s"),
-    "session-not-renewed": (_INFO, "broker {node_id} at {where}: the session of the {lane} connection was not renewed: {cause}"),
-    "broker-throttles": (_DEBUG, "broker {node_id} at {where} wants to be left alone for {milliseconds} ms"),
-    "broker-late": (_INFO, "broker {node_id} took nothing for {seconds:g} s: records without a key avoid it"),
+    "authentication-failed": (
+        _INFO,
+        "broker {node_id} at {where}: the {lane} connection could not be authenticated: {cause}",
+    ),
+    "session-renewed": (
+        _DEBUG,
+        "broker {node_id} at {where}: the session of the {lane} connection goes on for {seconds:g} s",
+    ),
+    "session-not-renewed": (
+        _INFO,
+        "broker {node_id} at {where}: the session of the {lane} connection was not renewed: {cause}",
+    ),
+    "broker-throttles": (
+        _DEBUG,
+        "broker {node_id} at {where} wants to be left alone for {milliseconds} ms",
+    ),
+    "broker-late": (
+        _INFO,
+        "broker {node_id} took nothing for {seconds:g} s: records without a key avoid it",
+    ),
     "broker-in-time": (_INFO, "broker {node_id} is avoided no more"),
-    "cluster-forgotten": (_INFO, "no known broker answers: the producer starts over at bootstrap_servers"),
+    "cluster-forgotten": (
+        _INFO,
+        "no known broker answers: the producer starts over at bootstrap_servers",
+    ),
     "producer-id-granted": (_DEBUG, "the producer id is {producer_id}, epoch {epoch}"),
-    "topic-forgotten": (_DEBUG, "topic {topic} was not produced to for {seconds:g} s: it is forgotten"),
+    "topic-forgotten": (
+        _DEBUG,
+        "topic {topic} was not produced to for {seconds:g} s: it is forgotten",
+    ),
     "certificate-expires": (_WARNING, "the certificate of {what} ends in {days:.1f} days"),
     "token-fetched": (_DEBUG, "{source} gave a token, which lives for {seconds:.0f} s"),
     "token-unavailable": (_WARNING, "no token, at attempt {failures} in a row: {cause}"),
@@ -89,7 +122,13 @@ class Events:
         self._metrics.count("events-total", event)
         if _events.isEnabledFor(level):
             told = text.format(**facts)
-            _events.log(level, "%s: %s", self._client_id, told, extra={"event": event, "facts": {"client_id": self._client_id, **facts}})
+            _events.log(
+                level,
+                "%s: %s",
+                self._client_id,
+                told,
+                extra={"event": event, "facts": {"client_id": self._client_id, **facts}},
+            )
 
 
 # Entries of a long history that the text contains, at its beginning and at its end.
@@ -102,11 +141,22 @@ _MOST: Final = 20
 def story(batch: ProducerBatch, now: float, lifetime: float, end: str) -> tuple[str, ...]:
     """Return the history of a batch, one text for each change of its state, with seconds since it was opened."""
     born = batch.expires_at - lifetime
-    lines = [f"{batch.queue.topic}-{batch.queue.partition}, a batch of {counted(batch.count, 'record')}:", _line(0.0, "queued")]
+    lines = [
+        f"{batch.queue.topic}-{batch.queue.partition}, a batch of {counted(batch.count, 'record')}:",
+        _line(0.0, "queued"),
+    ]
     history = batch.history
-    told = [_line(when - born, f"sent to {what}" if isinstance(what, str) else f"{type(what).__name__}: {what}") for when, what in history]
+    told = [
+        _line(
+            when - born,
+            f"sent to {what}" if isinstance(what, str) else f"{type(what).__name__}: {what}",
+        )
+        for when, what in history
+    ]
     if len(told) > _FIRST + _LAST:
-        told[_FIRST:-_LAST] = [f"           ... {counted(len(told) - _FIRST - _LAST, 'line')} more ..."]
+        told[_FIRST:-_LAST] = [
+            f"           ... {counted(len(told) - _FIRST - _LAST, 'line')} more ..."
+        ]
     return (*lines, *told, _line(now - born, end))
 
 
@@ -128,17 +178,31 @@ def waits_for(batch: ProducerBatch, cluster: Cluster, partition_queues: Partitio
         (node is None, "a leader of its partition"),
         (queue.is_muted, "its partition's circuit breaker, which leaves it alone for a while"),
         (queue.retry_at, "the end of a pause after a failure (retry_backoff_ms)"),
-        (queue.in_flight and queue.one_at_a_time, "the batch before it: after a failure one goes at a time"),
+        (
+            queue.in_flight and queue.one_at_a_time,
+            "the batch before it: after a failure one goes at a time",
+        ),
         (queue.is_held, f"its transaction's coordinator, which is to learn of the partition{why}"),
         (partition_queues.idempotence.granted == NO_IDENTITY, f"a producer id{why}"),
-        (numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0), "the batches before it: then its partition begins a new epoch"),
-        (numbers is not None and len(numbers.outstanding) >= WINDOW, f"one of the {WINDOW} batches before it: brokers remember no more"),
+        (
+            numbers is not None and (numbers.lost >= 0 or numbers.gap >= 0),
+            "the batches before it: then its partition begins a new epoch",
+        ),
+        (
+            numbers is not None and len(numbers.outstanding) >= WINDOW,
+            f"one of the {WINDOW} batches before it: brokers remember no more",
+        ),
         *(_of_node(node) if node is not None else ()),
         (
-            batch.state is State.OPEN and partition_queues.policy.linger is Linger.LOAD and queue.in_flight,
+            batch.state is State.OPEN
+            and partition_queues.policy.linger is Linger.LOAD
+            and queue.in_flight,
             "more records, or the end of what its partition has in flight (linger_ms='auto')",
         ),
-        (batch.state is State.OPEN, "more records (linger_ms), the next turn of the loop, or one of many requests on their way"),
+        (
+            batch.state is State.OPEN,
+            "more records (linger_ms), the next turn of the loop, or one of many requests on their way",
+        ),
     )
     full = f"an answer of {where}: it has as many requests as max_in_flight_requests_per_connection allows, or does not read"
     return next((reason for applies, reason in reasons if applies), full)
@@ -148,19 +212,26 @@ def _of_node(node: BrokerNode) -> tuple[tuple[bool, str], ...]:
     trouble = f" ({node.last_error})" if node.last_error is not None else ""
     return (
         (node.is_muted, f"{node.where}, which throttles"),
-        (node.produce.is_renewing, f"{node.where}, which renews the session of the connection (KIP-368)"),
+        (
+            node.produce.is_renewing,
+            f"{node.where}, which renews the session of the connection (KIP-368)",
+        ),
         (node.produce.connection is None, f"a connection to {node.where}{trouble}"),
     )
 
 
-def backlog(partition_queues: PartitionQueues, cluster: Cluster, now: float, lifetime: float) -> Iterator[str]:
+def backlog(
+    partition_queues: PartitionQueues, cluster: Cluster, now: float, lifetime: float
+) -> Iterator[str]:
     """Yield one text for each of the oldest batches, with the reason why it waits."""
     remaining = iter(partition_queues.incomplete)
     for batch in islice(remaining, _MOST):
         age = now - (batch.expires_at - lifetime)
         records = counted(batch.open.count if batch.open is not None else batch.count, "record")
         sent = f", sent {counted(batch.attempts, 'time')}" if batch.attempts else ""
-        error = f", last {type(batch.error).__name__}: {batch.error}" if batch.error is not None else ""
+        error = (
+            f", last {type(batch.error).__name__}: {batch.error}" if batch.error is not None else ""
+        )
         waits = waits_for(batch, cluster, partition_queues)
         yield f"  {batch.queue.topic}-{batch.queue.partition}: {records}, {age:.3f} s old{sent}{error}; waits for {waits}"
     if more := sum(1 for _ in remaining):
@@ -189,7 +260,9 @@ class SlowCallbacks:
     __slots__ = ("_told", "clock", "is_real", "slow_after")
 
     def __init__(self, clock: Callable[[], float], slow_after: float = LONG) -> None:
-        self.is_real: bool = getattr(getattr(clock, "__func__", None), "__module__", None) in _REAL_TIME
+        self.is_real: bool = (
+            getattr(getattr(clock, "__func__", None), "__module__", None) in _REAL_TIME
+        )
         self.clock: Callable[[], float] = time.monotonic if self.is_real else clock
         self.slow_after: float = slow_after
         self._told: dict[str, float] = {}

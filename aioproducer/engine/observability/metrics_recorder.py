@@ -149,7 +149,9 @@ class Recorder:
             self._measure_at = now + _SAMPLE
             self._producer["record-size"].record(now, batches[0].result.largest())
 
-    def answered(self, node_id: int, sent_at: float, now: float, batches: Iterable[ProducerBatch]) -> None:
+    def answered(
+        self, node_id: int, sent_at: float, now: float, batches: Iterable[ProducerBatch]
+    ) -> None:
         """Note the latency of a Produce request, for the producer and for the broker, and its acknowledged batches."""
         (self._nodes.get(node_id) or self.node(node_id)).latencies.append((now - sent_at) * 1000)
         self.acknowledged(now, batches)
@@ -239,7 +241,11 @@ class Recorder:
             self.turns.clear()
 
     def _settle_node(self, at: float, node: NodeTraffic) -> None:
-        for name, values in (("request", node.requests), ("response", node.answers), ("request-latency", node.latencies)):
+        for name, values in (
+            ("request", node.requests),
+            ("response", node.answers),
+            ("request-latency", node.latencies),
+        ):
             if values:
                 node.sensors[name].record_all(at, values)
                 self._producer[name].record_all(at, values)
@@ -262,7 +268,9 @@ class Recorder:
         for notes in (self.batches, self.requests, self.ages):
             notes.clear()
 
-    def _settle_row(self, at: float, topic: str, records: int, size: int, before: int, _depth: int) -> None:
+    def _settle_row(
+        self, at: float, topic: str, records: int, size: int, before: int, _depth: int
+    ) -> None:
         """Record one batch, as `_settle_topic` does: with many topics, most have no second one."""
         sensors = self._metrics.topics[topic]
         sensors["record-send"].record(at, records)
@@ -272,7 +280,14 @@ class Recorder:
             sensors["compression-rate"].record(at, ratio)
             self._producer["compression-rate"].record(at, ratio)
 
-    def _settle_topic(self, at: float, topic: str, records: Sequence[int], sizes: Sequence[int], before: Sequence[int]) -> None:
+    def _settle_topic(
+        self,
+        at: float,
+        topic: str,
+        records: Sequence[int],
+        sizes: Sequence[int],
+        before: Sequence[int],
+    ) -> None:
         sensors = self._metrics.topics[topic]
         sensors["record-send"].record_all(at, records)
         sensors["byte"].record_all(at, sizes)
@@ -331,12 +346,16 @@ class Instruments(Observer):
         brokers_certificates_end_at: the end of the certificate of each broker that was connected to, by its number.
     """
 
-    def __init__(self, config: ProducerConfig, version: str, loop: AbstractEventLoop, began_ms: int) -> None:
+    def __init__(
+        self, config: ProducerConfig, version: str, loop: AbstractEventLoop, began_ms: int
+    ) -> None:
         self._config = config
         self._loop = loop
         self._records = config.metrics_recording_level != "none"
         windows = Windows(config.metrics_num_samples, config.metrics_sample_window_ms / 1000)
-        self.metrics: Metrics = Metrics(config.client_id, windows, version=version, began_ms=began_ms, now=loop.time())
+        self.metrics: Metrics = Metrics(
+            config.client_id, windows, version=version, began_ms=began_ms, now=loop.time()
+        )
         self.events: Events = Events(config.client_id, self.metrics)
         self.client_certificate_ends_at: float | None = None
         self.brokers_certificates_end_at: dict[int, float] = {}
@@ -345,7 +364,9 @@ class Instruments(Observer):
         self._epoch = began_ms / 1000 - loop.time()
         # When each broker was last reported as unreachable, by its id.
         self._unreachable: dict[int, float] = {}
-        self.recorder: Recorder = (Recorder if self._records else SilentRecorder)(config, self.metrics, loop)
+        self.recorder: Recorder = (Recorder if self._records else SilentRecorder)(
+            config, self.metrics, loop
+        )
 
     # Connections
 
@@ -358,7 +379,9 @@ class Instruments(Observer):
         self.recorder.record("connection-creation", self._loop.time())
         self._tell("broker-connected", broker, lane=label)
 
-    def encrypted(self, broker: Broker, facts: TlsFacts, client_certificate_ends_at: float | None) -> None:
+    def encrypted(
+        self, broker: Broker, facts: TlsFacts, client_certificate_ends_at: float | None
+    ) -> None:
         """Note the ends of the certificates, and report one that is near as an event."""
         self.client_certificate_ends_at = client_certificate_ends_at
         if client_certificate_ends_at is not None:
@@ -385,7 +408,15 @@ class Instruments(Observer):
             self._unreachable[broker.node_id] = now
             self._tell("broker-unreachable", broker, lane=label, cause=str(cause))
 
-    def authenticated(self, broker: Broker, label: str, seconds: float, session_seconds: float, *, is_renewal: bool) -> None:
+    def authenticated(
+        self,
+        broker: Broker,
+        label: str,
+        seconds: float,
+        session_seconds: float,
+        *,
+        is_renewal: bool,
+    ) -> None:
         """Count an authentication, or a renewal with its time, and report it as an event."""
         if is_renewal:
             self.recorder.record("reauthentication", self._loop.time(), seconds * 1000)
@@ -394,10 +425,19 @@ class Instruments(Observer):
             self.recorder.record("authentication", self._loop.time())
             self._tell("broker-authenticated", broker, lane=label, seconds=session_seconds)
 
-    def authentication_failed(self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool) -> None:
+    def authentication_failed(
+        self, broker: Broker, label: str, error: TransportError, *, is_renewal: bool
+    ) -> None:
         """Count a failed authentication or renewal, and report it as an event."""
-        self.recorder.record("failed-reauthentication" if is_renewal else "failed-authentication", self._loop.time())
-        self._tell("session-not-renewed" if is_renewal else "authentication-failed", broker, lane=label, cause=str(error))
+        self.recorder.record(
+            "failed-reauthentication" if is_renewal else "failed-authentication", self._loop.time()
+        )
+        self._tell(
+            "session-not-renewed" if is_renewal else "authentication-failed",
+            broker,
+            lane=label,
+            cause=str(error),
+        )
 
     def token_fetched(self, source: str, seconds: float) -> None:
         """Report a new bearer token as an event."""
@@ -406,7 +446,9 @@ class Instruments(Observer):
     def token_failed(self, source: str, error: TransportError, failures: int) -> None:
         """Report the first of several consecutive failures, and then each tenth: the others say the same."""
         if failures % _EACH == 1:
-            self.events.tell("token-unavailable", source=source, cause=str(error), failures=failures)
+            self.events.tell(
+                "token-unavailable", source=source, cause=str(error), failures=failures
+            )
 
     def throttled(self, broker: Broker, milliseconds: int) -> None:
         """Report a broker that throttles as an event."""
@@ -424,7 +466,10 @@ class Instruments(Observer):
 
     def _tell(self, event: str, broker: Broker, **facts: object) -> None:
         self.events.tell(
-            event, node_id=broker.node_id if broker.node_id >= 0 else broker.name, where=f"{broker.host}:{broker.port}", **facts
+            event,
+            node_id=broker.node_id if broker.node_id >= 0 else broker.name,
+            where=f"{broker.host}:{broker.port}",
+            **facts,
         )
 
     # Brokers and topics
@@ -432,16 +477,24 @@ class Instruments(Observer):
     def identity(self, identity: ProducerIdAndEpoch | None) -> None:
         """Report a granted producer id; None: the producer has none."""
         if identity is not None:
-            self.events.tell("producer-id-granted", producer_id=identity.producer_id, epoch=identity.epoch)
+            self.events.tell(
+                "producer-id-granted", producer_id=identity.producer_id, epoch=identity.epoch
+            )
 
     def late(self, node_id: int, *, is_late: bool) -> None:
         """Report a broker that became late, or that is no longer avoided for that (KIP-794)."""
         if is_late:
-            self.events.tell("broker-late", node_id=node_id, seconds=self._config.partitioner_availability_timeout_ms / 1000)
+            self.events.tell(
+                "broker-late",
+                node_id=node_id,
+                seconds=self._config.partitioner_availability_timeout_ms / 1000,
+            )
         else:
             self.events.tell("broker-in-time", node_id=node_id)
 
     def forget_topic(self, topic: str) -> None:
         """Report a forgotten topic (KIP-526), and drop its metrics."""
         self.recorder.forget_topic(topic)
-        self.events.tell("topic-forgotten", topic=topic, seconds=self._config.metadata_max_idle_ms / 1000)
+        self.events.tell(
+            "topic-forgotten", topic=topic, seconds=self._config.metadata_max_idle_ms / 1000
+        )

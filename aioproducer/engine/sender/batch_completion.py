@@ -134,14 +134,18 @@ class BatchCompletion:
         self._carry_out(verdict.action, batch, response, error, now)
         return verdict.refresh
 
-    def end_attempts_again(self, responses: Mapping[ProducerBatch, PartitionResponse], now: float) -> None:
+    def end_attempts_again(
+        self, responses: Mapping[ProducerBatch, PartitionResponse], now: float
+    ) -> None:
         """End the attempts of a request that an exception, perhaps of a signal handler, kept `end_attempt` from ending, or broke off there."""
         for batch, response in responses.items():
             self._end_attempt_again(batch, response, now)
         if self.circuit_break_manager is not None:
             self.circuit_break_manager.ended(responses)
 
-    def _end_attempt_again(self, batch: ProducerBatch, response: PartitionResponse, now: float) -> None:
+    def _end_attempt_again(
+        self, batch: ProducerBatch, response: PartitionResponse, now: float
+    ) -> None:
         if not batch.held and batch.state is State.IN_FLIGHT:
             # As before `remove_in_flight`.
             batch.held = True
@@ -163,7 +167,12 @@ class BatchCompletion:
         self._finish(batch)
 
     def _carry_out(
-        self, action: Action, batch: ProducerBatch, response: PartitionResponse, error: BrokerError | TransportError, now: float
+        self,
+        action: Action,
+        batch: ProducerBatch,
+        response: PartitionResponse,
+        error: BrokerError | TransportError,
+        now: float,
     ) -> None:
         if action is Action.COMPLETE:
             self._complete(batch, response)
@@ -174,13 +183,19 @@ class BatchCompletion:
             self._recorder.retried(now, batch)
             self.attempts.retry(batch, action, now + pause if pause else 0.0)
         elif action is Action.SPLIT:
-            self._ratios.retract(batch.queue.topic, self._codec, len(batch.payload or b"") / batch.raw_size)
+            self._ratios.retract(
+                batch.queue.topic, self._codec, len(batch.payload or b"") / batch.raw_size
+            )
             batch.queue.routing.is_narrow = True
-            self._split(batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size))
+            self._split(
+                batch, in_halves(self._raw(batch), batch.base_timestamp, self._config.batch_size)
+            )
         else:
             self._exclude(batch, error, response.refused)
 
-    def _pause(self, batch: ProducerBatch, action: Action, error: BrokerError | TransportError) -> float:
+    def _pause(
+        self, batch: ProducerBatch, action: Action, error: BrokerError | TransportError
+    ) -> float:
         if action is Action.AWAIT:
             return 0.0
         pause = self._backoff.after(failures(batch), self._chance())
@@ -210,7 +225,12 @@ class BatchCompletion:
             flush.split(batch, parts)
         return parts
 
-    def _exclude(self, batch: ProducerBatch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> list[ProducerBatch]:
+    def _exclude(
+        self,
+        batch: ProducerBatch,
+        error: BrokerError | TransportError,
+        refused: Mapping[int, str | None],
+    ) -> list[ProducerBatch]:
         """Fail the records that the broker named, each with its own message, and requeue the others without them.
 
         Returns the batches of the other records.
@@ -221,7 +241,12 @@ class BatchCompletion:
             self.fail(part, _in_the_words_of(error, refused[index]))
         return parts[len(refused) :]
 
-    def _refuse(self, batch: ProducerBatch, error: BrokerError | TransportError, refused: Mapping[int, str | None]) -> None:
+    def _refuse(
+        self,
+        batch: ProducerBatch,
+        error: BrokerError | TransportError,
+        refused: Mapping[int, str | None],
+    ) -> None:
         """Fail a batch. Each record that the broker named fails with its own message.
 
         Only that message names the range of valid timestamps: the message of the batch does not.
@@ -234,7 +259,9 @@ class BatchCompletion:
             for part in self._exclude(batch, error, refused):
                 self.fail(part, error)
 
-    def _too_large(self, batch: ProducerBatch, error: BrokerError | TransportError) -> RecordTooLarge | None:
+    def _too_large(
+        self, batch: ProducerBatch, error: BrokerError | TransportError
+    ) -> RecordTooLarge | None:
         """Return the error of a single record that its broker refused as too large; None: the error is another one."""
         if batch.count > 1 or not isinstance(error, BrokerError) or error.name not in TOO_LARGE:
             return None
@@ -265,11 +292,21 @@ class BatchCompletion:
         """Fail a batch: its records were not acknowledged. `late`: the error's text, if `delivery_timeout_ms` is over; else that of `cause`."""
         queue = batch.queue
         kind = DeliveryError if late is None else DeliveryTimeout
-        error = kind(late or str(cause), topic=queue.topic, partition=queue.partition, persisted=fate(batch), attempts=batch.attempts)
+        error = kind(
+            late or str(cause),
+            topic=queue.topic,
+            partition=queue.partition,
+            persisted=fate(batch),
+            attempts=batch.attempts,
+        )
         error.__cause__ = cause
         waits = self.waits_for(batch)
-        end = f"failed: {error.reason}" + ("" if batch.on_wire or waits in error.reason else f"; it {waits}")
-        error.history = story(batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end)
+        end = f"failed: {error.reason}" + (
+            "" if batch.on_wire or waits in error.reason else f"; it {waits}"
+        )
+        error.history = story(
+            batch, self._loop.time(), self._config.delivery_timeout_ms / 1000, end
+        )
         self.attempts.close(batch)
         self._recorder.failed(self._loop.time(), batch, cause)
         if self.transaction is not None:

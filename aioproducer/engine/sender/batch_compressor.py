@@ -64,7 +64,13 @@ class _Job:
     __slots__ = ("batches", "connection", "done", "in_slices", "magic", "packed", "parcels")
 
     def __init__(
-        self, batches: Sequence[ProducerBatch], magic: int, connection: object, done: Callable[[], None], *, in_slices: bool
+        self,
+        batches: Sequence[ProducerBatch],
+        magic: int,
+        connection: object,
+        done: Callable[[], None],
+        *,
+        in_slices: bool,
     ) -> None:
         self.parcels = [Parcel.of(batch) for batch in batches]
         self.packed: list[bytes | KafkaError] = []
@@ -121,14 +127,24 @@ class BatchCompressor:
         self._lanes: dict[object, int] = {}
         self._wake = asyncio.Event()
 
-    def encode(self, batches: Sequence[ProducerBatch], magic: int, connection: object, done: Callable[[], None]) -> None:
+    def encode(
+        self,
+        batches: Sequence[ProducerBatch],
+        magic: int,
+        connection: object,
+        done: Callable[[], None],
+    ) -> None:
         """Encode `batches` in the format `magic`, then call `done`.
 
         `done` is called before this method returns, or later by the event loop or the worker's task. Requests of one connection keep
         their order. After an exception, `done` is not called any more.
         """
         # The batches that are not in this format yet, or not compressed.
-        due = [batch for batch in batches if batch.magic != magic or (self._compresses and not batch.is_encoded)]
+        due = [
+            batch
+            for batch in batches
+            if batch.magic != magic or (self._compresses and not batch.is_encoded)
+        ]
         if not due and connection not in self._lanes:
             done()
             return
@@ -137,7 +153,9 @@ class BatchCompressor:
             self._put(due, magic, _pack_all(map(Parcel.of, due), magic, self._codec, self._level))
             done()
             return
-        self._add(_Job(due, magic, connection, done, in_slices=max(sizes, default=0) <= self._most(magic)))
+        self._add(
+            _Job(due, magic, connection, done, in_slices=max(sizes, default=0) <= self._most(magic))
+        )
 
     def _add(self, job: _Job) -> None:
         """Add a job, and start it if it is the only one. After an exception, it is not among the jobs: the caller requeues its batches."""
@@ -185,7 +203,9 @@ class BatchCompressor:
         if job is None or not job.in_slices:
             return
         try:
-            for batch, parcel in zip(job.batches[len(job.packed) :], job.parcels[len(job.packed) :], strict=True):
+            for batch, parcel in zip(
+                job.batches[len(job.packed) :], job.parcels[len(job.packed) :], strict=True
+            ):
                 if not self._spend(batch.raw_size, job.magic):
                     break
                 job.packed.append(_pack(parcel, job.magic, self._codec, self._level))
@@ -222,7 +242,9 @@ class BatchCompressor:
                 job = self._jobs[0]
                 # Without compression, only batches in another format come here.
                 in_thread = self._in_thread = self._in_thread or _worker_thread()
-                job.packed = await in_thread(_pack_all, job.parcels, job.magic, self._codec, self._level)
+                job.packed = await in_thread(
+                    _pack_all, job.parcels, job.magic, self._codec, self._level
+                )
                 self._end(job)
             self._go_on()
 
@@ -234,7 +256,9 @@ class BatchCompressor:
         while self._jobs:
             self._jobs.popleft().done()
 
-    def _put(self, batches: Sequence[ProducerBatch], magic: int, packed: Sequence[bytes | KafkaError]) -> None:
+    def _put(
+        self, batches: Sequence[ProducerBatch], magic: int, packed: Sequence[bytes | KafkaError]
+    ) -> None:
         for batch, payload in zip(batches, packed, strict=True):
             # An expired batch has dropped its payload.
             if batch.ended:
@@ -247,7 +271,9 @@ class BatchCompressor:
             self._ratios.observe(batch.queue.topic, self._codec, len(payload) / batch.raw_size)
 
 
-def _pack_all(parcels: Iterable[Parcel], magic: int, codec: Compression, level: int | None) -> list[bytes | KafkaError]:
+def _pack_all(
+    parcels: Iterable[Parcel], magic: int, codec: Compression, level: int | None
+) -> list[bytes | KafkaError]:
     return [_pack(parcel, magic, codec, level) for parcel in parcels]
 
 
@@ -257,6 +283,8 @@ def _pack(parcel: Parcel, magic: int, codec: Compression, level: int | None) -> 
     except KafkaError as error:
         return error
     except Exception as error:
-        failed = KafkaError(f"{codec.name.lower()} could not compress a batch: {type(error).__name__}")
+        failed = KafkaError(
+            f"{codec.name.lower()} could not compress a batch: {type(error).__name__}"
+        )
         failed.__cause__ = error
         return failed

@@ -52,9 +52,20 @@ class _FailedBatch(NamedTuple):
         error, parcel = self.error, self.parcel
         records = records_of(parcel, codec)
         # Message sets of magic 0 have no timestamps.
-        times = (parcel.base_timestamp if record.timestamp_ms == NO_TIMESTAMP else record.timestamp_ms for record in records)
+        times = (
+            parcel.base_timestamp if record.timestamp_ms == NO_TIMESTAMP else record.timestamp_ms
+            for record in records
+        )
         return [
-            FailedRecord(error.topic, record.value, record.key, error.partition, time, record.headers, error.persisted)
+            FailedRecord(
+                error.topic,
+                record.value,
+                record.key,
+                error.partition,
+                time,
+                record.headers,
+                error.persisted,
+            )
             for record, time in zip(records, times, strict=True)
         ]
 
@@ -115,7 +126,10 @@ class FailedBatches:
                 await self.handed_out()
         except TimeoutError:
             left = sum(failed.parcel.record_count for failed in self._waiting)
-            _log.error("stop() does not wait any longer for on_failed, which has not had %s yet", counted(left, "failed record"))
+            _log.error(
+                "stop() does not wait any longer for on_failed, which has not had %s yet",
+                counted(left, "failed record"),
+            )
 
     def _schedule(self) -> None:
         if not self._is_due:
@@ -151,7 +165,9 @@ class FailedBatches:
             answer = Context().run(self._hook, failed.error.again(), failed.records(self._codec))
             if asyncio.iscoroutine(answer):
                 answer.close()
-                raise UsageError("on_failed gave a coroutine: it is a plain function, called with the error and the records")
+                raise UsageError(
+                    "on_failed gave a coroutine: it is a plain function, called with the error and the records"
+                )
         except USER_FAILURES as error:
             self._log(failed, error)
 
@@ -159,5 +175,10 @@ class FailedBatches:
         now = self._loop.time()
         if now - self._logged_at.get(type(error), -_LOG_EVERY) >= _LOG_EVERY:
             self._logged_at[type(error)] = now
-            told: tuple[Any, ...] = (counted(failed.parcel.record_count, "record"), failed.error.topic, failed.error.partition, error)
+            told: tuple[Any, ...] = (
+                counted(failed.parcel.record_count, "record"),
+                failed.error.topic,
+                failed.error.partition,
+                error,
+            )
             _log.error("on_failed could not take %s of %s-%d: %r", *told, exc_info=error)

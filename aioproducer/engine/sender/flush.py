@@ -29,7 +29,14 @@ class Flush:
 
     __slots__ = ("_batches", "_wake", "acknowledged", "failed", "takes_all", "waits")
 
-    def __init__(self, batches: Iterable[ProducerBatch], wake: Callable[[], None], *, waits: bool = False, takes_all: bool = False) -> None:
+    def __init__(
+        self,
+        batches: Iterable[ProducerBatch],
+        wake: Callable[[], None],
+        *,
+        waits: bool = False,
+        takes_all: bool = False,
+    ) -> None:
         self._batches = set(batches)
         self._wake = wake
         self.waits: bool = waits

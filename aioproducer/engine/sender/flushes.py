@@ -22,7 +22,12 @@ class Flushes:
     """Runs the flushes of one producer."""
 
     def __init__(
-        self, context: EngineContext, partition_queues: PartitionQueues, completion: BatchCompletion, admission: Admission, sender: Sender
+        self,
+        context: EngineContext,
+        partition_queues: PartitionQueues,
+        completion: BatchCompletion,
+        admission: Admission,
+        sender: Sender,
     ) -> None:
         self._recorder = context.instruments.recorder
         self._partition_queues = partition_queues
@@ -45,7 +50,9 @@ class Flushes:
         pool = self._completion.pool
         # Records that wait for memory, or for their full partition, are appended and may end while others wait behind them.
         takes_all = bool(pool.waiting) or any(pool.full_partitions.all())
-        flush = self._completion.watch(Flush(self._partition_queues.incomplete, done.set, waits=True, takes_all=takes_all))
+        flush = self._completion.watch(
+            Flush(self._partition_queues.incomplete, done.set, waits=True, takes_all=takes_all)
+        )
         try:
             async with asyncio.timeout(timeout):
                 while marks:

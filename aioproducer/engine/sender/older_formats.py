@@ -30,7 +30,9 @@ def to_message_set(parcel: Parcel, magic: int, codec: Compression, level: int | 
     try:
         return encode_message_set(magic, codec, records_of(parcel, codec), level)
     except UsageError as error:
-        raise broker_error("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"the broker takes no newer format: {error}") from error
+        raise broker_error(
+            "UNSUPPORTED_FOR_MESSAGE_FORMAT", f"the broker takes no newer format: {error}"
+        ) from error
 
 
 def from_message_set(parcel: Parcel) -> bytes:
@@ -49,10 +51,14 @@ def records_of(parcel: Parcel, codec: Compression) -> list[Record]:
     if parcel.magic != NEWEST:
         return _messages(parcel)
     raw = parcel.raw(codec)
-    stamp = header(raw, parcel.record_count, int(Compression.NONE), parcel.base_timestamp, parcel.max_timestamp)
+    stamp = header(
+        raw, parcel.record_count, int(Compression.NONE), parcel.base_timestamp, parcel.max_timestamp
+    )
     return [record for batch in read_batches(stamp + raw) for record in batch.records()]
 
 
 def _messages(parcel: Parcel) -> list[Record]:
     limit = parcel.raw_size + _SET_OVERHEAD * parcel.record_count
-    return [record for message in read_messages(parcel.payload) for record in message.records(limit)]
+    return [
+        record for message in read_messages(parcel.payload) for record in message.records(limit)
+    ]

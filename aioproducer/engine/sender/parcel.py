@@ -40,8 +40,20 @@ class Parcel(NamedTuple):
         payload = batch.payload
         if not isinstance(payload, bytes):
             payload = bytes(payload or b"")
-        return cls(payload, batch.magic, batch.is_encoded, batch.raw_size, batch.count, batch.base_timestamp, batch.max_timestamp)
+        return cls(
+            payload,
+            batch.magic,
+            batch.is_encoded,
+            batch.raw_size,
+            batch.count,
+            batch.base_timestamp,
+            batch.max_timestamp,
+        )
 
     def raw(self, codec: Compression) -> bytes:
         """Return the uncompressed records of a parcel whose format is the newest."""
-        return decompress(codec, self.payload, self.raw_size) if self.is_packed else bytes(self.payload)
+        return (
+            decompress(codec, self.payload, self.raw_size)
+            if self.is_packed
+            else bytes(self.payload)
+        )

@@ -23,9 +23,21 @@ from aioproducer.core.produce_exchange import PartitionResponse
 from aioproducer.core.producer_batch import NEXT, Event
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
-from aioproducer.engine.sender.record_formats import FIRST_WITH_RECORD_BATCHES, NEWEST, attributes_of, magic_of, produce_version
+from aioproducer.engine.sender.record_formats import (
+    FIRST_WITH_RECORD_BATCHES,
+    NEWEST,
+    attributes_of,
+    magic_of,
+    produce_version,
+)
 from aioproducer.engine.tasks.supervisor import DeadlineTimer
-from aioproducer.errors import ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
+from aioproducer.errors import (
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+    TransportError,
+    broker_error,
+)
 from aioproducer.model import Acks, Compression, counted
 from aioproducer.net.connection import Answer
 from aioproducer.records.record_batch import header
@@ -92,10 +104,16 @@ class Sender:
         self._completions = completion.completions
         self._circuit_break_manager = completion.circuit_break_manager
         self._transaction = completion.transaction
-        self._ask_breaker = completion.circuit_break_manager.on_send if completion.circuit_break_manager is not None else None
+        self._ask_breaker = (
+            completion.circuit_break_manager.on_send
+            if completion.circuit_break_manager is not None
+            else None
+        )
         self._batch_compressor = batch_compressor
         # Batches are compressed or written in an older format. Once true, it stays so: a batch that waits may still be a message set.
-        self._encodes = config.compression_type is not Compression.NONE or config.message_format_max < NEWEST
+        self._encodes = (
+            config.compression_type is not Compression.NONE or config.message_format_max < NEWEST
+        )
         self._admission = admission
         self._continuing = admission.continuing
         self._cluster = cluster
@@ -105,7 +123,9 @@ class Sender:
         self._is_answered = self._acks is not Acks.NONE
         self._codec = cast("Compression", config.compression_type)
         self._transactional_id = config.transactional_id
-        self._attributes = attributes_of(self._codec, is_transactional=config.transactional_id is not None)
+        self._attributes = attributes_of(
+            self._codec, is_transactional=config.transactional_id is not None
+        )
         self._timeout_ms = int(config.request_timeout_ms)
         self._request_timeout = config.request_timeout_ms / 1000
         self._policy = partition_queues.policy
@@ -116,7 +136,9 @@ class Sender:
         self._is_serving_due = False
         self._is_closed = False
         self._waking = DeadlineTimer(loop, partition_queues.deadlines.next, self._on_wake)
-        self._expiry = DeadlineTimer(loop, partition_queues.incomplete.next_expiry, self._on_expiry, is_patient=True)
+        self._expiry = DeadlineTimer(
+            loop, partition_queues.incomplete.next_expiry, self._on_expiry, is_patient=True
+        )
         schedule.drain_by(self)
 
     # Event-loop iterations
@@ -163,7 +185,11 @@ class Sender:
     def _serve_waiting(self, *, is_taken: bool) -> None:
         """Serve the pending sends after a drain; `is_taken`: it took a batch."""
         # While the fast path is open, no send waits; and mostly no task is to continue, nor was memory short.
-        if self._fast_path.fast and not self._continuing and not self._partition_queues.ready.memory_is_short:
+        if (
+            self._fast_path.fast
+            and not self._continuing
+            and not self._partition_queues.ready.memory_is_short
+        ):
             return
         # To serve pending sends in the event-loop iteration of a drain, too, would take long.
         has_waiting = self._pool.has_waiting
@@ -237,14 +263,22 @@ class Sender:
         partition_queues, node_id = self._partition_queues, node.broker.node_id
         while partition_queues.ready.get(node_id):
             connection = node.produce.connection
-            if connection is None or not (node.is_ready and connection.in_flight_requests.try_acquire()):
+            if connection is None or not (
+                node.is_ready and connection.in_flight_requests.try_acquire()
+            ):
                 self._wait_for(node)
                 break
             batches: list[ProducerBatch] = []
             is_drained = False
             try:
                 partition_queues.drain(
-                    node_id, connection, self._config.max_request_size, most, least=least, ask=self._ask_breaker, into=batches
+                    node_id,
+                    connection,
+                    self._config.max_request_size,
+                    most,
+                    least=least,
+                    ask=self._ask_breaker,
+                    into=batches,
                 )
                 partition_queues.watch_drained(node_id, batches, self._loop.time())
                 if not batches:
@@ -264,12 +298,16 @@ class Sender:
                     break
         return is_taken
 
-    def _pass_on(self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]) -> None:
+    def _pass_on(
+        self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]
+    ) -> None:
         """Send drained batches, encoded if a codec or an older format asks for it. After an exception, `batches` has those not sent."""
         if self._encodes or connection.agreed.get(_PRODUCE, 0) < FIRST_WITH_RECORD_BATCHES:
             self._encodes = True
             magic = magic_of(connection, self._config.message_format_max)
-            self._batch_compressor.encode(batches, magic, connection, partial(self._submit, node, connection, batches))
+            self._batch_compressor.encode(
+                batches, magic, connection, partial(self._submit, node, connection, batches)
+            )
         else:
             self._send(node, connection, batches)
 
@@ -280,7 +318,9 @@ class Sender:
             # A dial to an address that the broker has left may take long.
             self._request_update(sorted(self._partition_queues.ready.topics(node.broker.node_id)))
 
-    def _submit(self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]) -> None:
+    def _submit(
+        self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]
+    ) -> None:
         """Send batches that the compressor has encoded, perhaps long after their drain.
 
         They wait while the connection holds requests: a batch that was not sent has no attempt. A second call for them does nothing.
@@ -324,7 +364,9 @@ class Sender:
             batch.on_wire = True
             batch.history += sent
         asked = produce_exchange.asked(batches, version)
-        body = produce_exchange.encode(asked, version, self._acks, self._timeout_ms, self._transactional_id)
+        body = produce_exchange.encode(
+            asked, version, self._acks, self._timeout_ms, self._transactional_id
+        )
         on_answer = self._loop.guarded(self._on_answer, node, connection, asked, now)
         try:
             if self._is_answered:
@@ -345,7 +387,12 @@ class Sender:
             del batches[:]
             raise
 
-    def _take_back(self, connection: Connection, batches: Iterable[ProducerBatch], end: Callable[[ProducerBatch], object]) -> None:
+    def _take_back(
+        self,
+        connection: Connection,
+        batches: Iterable[ProducerBatch],
+        end: Callable[[ProducerBatch], object],
+    ) -> None:
         """Take back the batches of a request that is not written: release its slot, and call `end` with each batch that has not ended."""
         connection.in_flight_requests.release()
         for batch in batches:
@@ -353,7 +400,9 @@ class Sender:
                 end(batch)
         self.turn()
 
-    def _give_back(self, connection: Connection, batches: list[ProducerBatch], *, has_slot: bool = False) -> None:
+    def _give_back(
+        self, connection: Connection, batches: list[ProducerBatch], *, has_slot: bool = False
+    ) -> None:
         """Requeue the drained batches of a request that an exception, perhaps of a signal handler, has broken off.
 
         `has_slot`: the request has its slot, also if no batch is drained.
@@ -376,7 +425,9 @@ class Sender:
             version = connection.version_of(_PRODUCE)
         if self._transaction is not None:
             version = min(version, self._transaction.newest_produce)
-        if version >= produce_exchange.FIRST_WITH_TOPIC_IDS and NO_ID in [batch.queue.routing.topic_id for batch in batches]:
+        if version >= produce_exchange.FIRST_WITH_TOPIC_IDS and NO_ID in [
+            batch.queue.routing.topic_id for batch in batches
+        ]:
             version = produce_exchange.FIRST_WITH_TOPIC_IDS - 1
         if version < produce_exchange.FIRST_WITH_ZSTD and self._codec is Compression.ZSTD:
             raise broker_error(
@@ -388,7 +439,12 @@ class Sender:
     # Answers
 
     def _on_answer(
-        self, node: BrokerNode, connection: Connection, asked: Asked, sent_at: float, answer: Answer | TransportError | None
+        self,
+        node: BrokerNode,
+        connection: Connection,
+        asked: Asked,
+        sent_at: float,
+        answer: Answer | TransportError | None,
     ) -> None:
         """Take in an answer, the error that ended the connection, or with acks=0 None: a transport that is not full has the request."""
         # Its attempts have ended within a call that an exception broke off.
@@ -418,7 +474,9 @@ class Sender:
                 connection.in_flight_requests.release()
             try:
                 if stale is None:
-                    self._completion.end_attempts_again(self._read(node, asked, answer)[0], self._loop.time())
+                    self._completion.end_attempts_again(
+                        self._read(node, asked, answer)[0], self._loop.time()
+                    )
             finally:
                 asked.clear()
                 self._partition_queues.ready.offer_all(self._partition_queues.incomplete)
@@ -426,7 +484,9 @@ class Sender:
                 self.turn()
             raise
 
-    def _end_attempts(self, responses: Mapping[ProducerBatch, PartitionResponse], now: float) -> set[ProducerBatch]:
+    def _end_attempts(
+        self, responses: Mapping[ProducerBatch, PartitionResponse], now: float
+    ) -> set[ProducerBatch]:
         """End attempts. Returns the batches of partitions with stale metadata."""
         stale = set()
         for batch, response in responses.items():
@@ -450,9 +510,14 @@ class Sender:
             if usual is not None:
                 return usual, set(), None
             decoded = answer.decode(most=produce_exchange.most_elements(asked))
-            if decoded.throttle_time_ms > 0 and answer.version >= produce_exchange.FIRST_WITH_THROTTLE:
+            if (
+                decoded.throttle_time_ms > 0
+                and answer.version >= produce_exchange.FIRST_WITH_THROTTLE
+            ):
                 node.throttle(decoded.throttle_time_ms)
-                self._recorder.record("produce-throttle-time", self._loop.time(), decoded.throttle_time_ms)
+                self._recorder.record(
+                    "produce-throttle-time", self._loop.time(), decoded.throttle_time_ms
+                )
             responses = produce_exchange.read(asked, decoded)
             if all(response.error is None for response in responses.values()):
                 return responses, set(), None
@@ -464,7 +529,9 @@ class Sender:
     def _go_on(self, node: BrokerNode, batches: Iterable[ProducerBatch]) -> None:
         node_id = node.broker.node_id
         if self._partition_queues.ready.get(node_id):
-            least = self._policy.answer(is_burst=self._state.may_be_burst, is_scheduled=self._schedule.is_due)
+            least = self._policy.answer(
+                is_burst=self._state.may_be_burst, is_scheduled=self._schedule.is_due
+            )
             if least is not Fill.NEVER:
                 self.drain(node, least=least)
         for batch in batches:
@@ -481,13 +548,19 @@ class Sender:
     def _on_expiry(self, now: float) -> None:
         for batch in self._partition_queues.incomplete.expired(now):
             node = self._cluster.node(batch.queue.leader)
-            cause = batch.error or (node and node.last_error) or ConnectionLost(self._completion.waits_for(batch))
+            cause = (
+                batch.error
+                or (node and node.last_error)
+                or ConnectionLost(self._completion.waits_for(batch))
+            )
             queue, partitions = batch.queue, len(batch.queue.routing.queues)
             where = "no leader is known" if queue.leader < 0 else f"it was {batch.state}"
             if queue.partition >= partitions:
                 where = f"the topic has {counted(partitions, 'partition')} by now"
             timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:.15g}"
-            self._completion.fail(batch, cause, f"not acknowledged within {timeout}: {where} ({cause})")
+            self._completion.fail(
+                batch, cause, f"not acknowledged within {timeout}: {where} ({cause})"
+            )
         self.turn()
 
     def fail_all(self, cause: KafkaError) -> None:
@@ -498,7 +571,9 @@ class Sender:
         for batch in list(self._partition_queues.incomplete):
             self._completion.fail(batch, cause)
 
-    def identify(self, identity: ProducerIdAndEpoch | None, transactional_id: str | None = None) -> None:
+    def identify(
+        self, identity: ProducerIdAndEpoch | None, transactional_id: str | None = None
+    ) -> None:
         """Set the producer id and epoch, and the transactional id that has them; None: the brokers support no producer ids."""
         self._transactional_id = transactional_id
         self._instruments.identity(identity)
@@ -513,9 +588,13 @@ class Sender:
         """
         if self._config.enable_idempotence or self._transactional_id is not None:
             raise broker_error(
-                "UNSUPPORTED_FOR_MESSAGE_FORMAT", f"{where} is older than Kafka 0.11 and knows no idempotence: set enable_idempotence=False"
+                "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+                f"{where} is older than Kafka 0.11 and knows no idempotence: set enable_idempotence=False",
             )
-        _log.warning("%s is older than Kafka 0.11: records may be there twice. Set enable_idempotence=False if that is meant.", where)
+        _log.warning(
+            "%s is older than Kafka 0.11: records may be there twice. Set enable_idempotence=False if that is meant.",
+            where,
+        )
         self.identify(None)
 
     def drop_unsent(self, cause: KafkaError) -> None:
@@ -537,7 +616,15 @@ def _seal(batch: ProducerBatch, attributes: int, pool: BufferPool) -> None:
         # A message set has no header.
         batch.header = b""
     else:
-        batch.header = header(payload, batch.count, attributes, batch.base_timestamp, batch.max_timestamp, batch.identity, batch.sequence)
+        batch.header = header(
+            payload,
+            batch.count,
+            attributes,
+            batch.base_timestamp,
+            batch.max_timestamp,
+            batch.identity,
+            batch.sequence,
+        )
     # A batch that is not encoded has the size that it had at its close.
     if batch.is_encoded:
         shrink(pool, batch, len(payload) + BATCH_OVERHEAD)

@@ -60,7 +60,9 @@ class Supervisor:
     async def start(self) -> None:
         """Start the supervisor task in an empty context: its tasks do not inherit the caller's context variables."""
         started = asyncio.Event()
-        self._task = self._loop.create_task(self._run(started), name="aioproducer supervisor", context=Context())
+        self._task = self._loop.create_task(
+            self._run(started), name="aioproducer supervisor", context=Context()
+        )
         _keep_quiet(self._task)
         await started.wait()
 
@@ -107,7 +109,9 @@ class Supervisor:
                 for task in self._children:
                     task.cancel()
             if self._cancelled_from_outside:
-                crash = asyncio.CancelledError("one of the producer's own tasks was cancelled from outside")
+                crash = asyncio.CancelledError(
+                    "one of the producer's own tasks was cancelled from outside"
+                )
         except BaseExceptionGroup as group:
             crash = group.exceptions[0]
         except asyncio.CancelledError as error:
@@ -281,7 +285,9 @@ class DeadlineTimer:
 
 
 def run_callbacks(
-    loop: AbstractEventLoop, contexts: Sequence[Context], calls: Iterator[tuple[Context, Callable[[Any], object], Any]]
+    loop: AbstractEventLoop,
+    contexts: Sequence[Context],
+    calls: Iterator[tuple[Context, Callable[[Any], object], Any]],
 ) -> None:
     """Call the callbacks as the loop would. Must be called from a callback of the loop.
 
@@ -303,7 +309,9 @@ def run_callbacks(
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
+            loop.call_exception_handler(
+                {"message": f"Exception in callback {callback!r}", "exception": error}
+            )
 
 
 def _are_one(contexts: Sequence[Context]) -> bool:
@@ -314,11 +322,15 @@ def _are_one(contexts: Sequence[Context]) -> bool:
     return True
 
 
-def _run_all(loop: AbstractEventLoop, calls: Iterator[tuple[Context, Callable[[Any], object], Any]]) -> None:
+def _run_all(
+    loop: AbstractEventLoop, calls: Iterator[tuple[Context, Callable[[Any], object], Any]]
+) -> None:
     for _context, callback, argument in calls:
         try:
             callback(argument)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            loop.call_exception_handler({"message": f"Exception in callback {callback!r}", "exception": error})
+            loop.call_exception_handler(
+                {"message": f"Exception in callback {callback!r}", "exception": error}
+            )

@@ -19,8 +19,22 @@ from aioproducer.core.retries import Backoff
 from aioproducer.core.transactions.transaction import Coordinator, Request
 from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.engine.transactions import requests
-from aioproducer.errors import BrokerError, ConnectionLost, KafkaError, ProtocolError, TransactionTimeout, TransportError, broker_error
-from aioproducer.model import OffsetAndMetadata, Position, TopicPartition, TransactionDescription, TransactionListing
+from aioproducer.errors import (
+    BrokerError,
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+    TransactionTimeout,
+    TransportError,
+    broker_error,
+)
+from aioproducer.model import (
+    OffsetAndMetadata,
+    Position,
+    TopicPartition,
+    TransactionDescription,
+    TransactionListing,
+)
 from aioproducer.offsets import POSITION_PARTITION
 from aioproducer.wire.api import NAMES, ApiKey
 from aioproducer.wire.schema import message
@@ -156,7 +170,10 @@ class CoordinatorCalls:
         return (self._quick if is_quick else self._backoff).after(failures, self._chance())
 
     async def ask_each(
-        self, coordinators: Iterable[Coordinator], exchange: Callable[[list[Coordinator]], Exchange[T]], call: str
+        self,
+        coordinators: Iterable[Coordinator],
+        exchange: Callable[[list[Coordinator]], Exchange[T]],
+        call: str,
     ) -> list[T]:
         """Send a request to each of the brokers that coordinate some keys, until all have answered. Returns the contents of the answers.
 
@@ -170,13 +187,20 @@ class CoordinatorCalls:
         wanted = list(coordinators)
         return await self.repeat(lambda: self._ask_each(wanted, exchange), call)
 
-    async def _ask_each(self, coordinators: list[Coordinator], exchange: Callable[[list[Coordinator]], Exchange[T]]) -> list[T]:
+    async def _ask_each(
+        self, coordinators: list[Coordinator], exchange: Callable[[list[Coordinator]], Exchange[T]]
+    ) -> list[T]:
         together: dict[BrokerNode, list[Coordinator]] = {}
         try:
             # All look-ups begin before the first is waited for: they share a request.
-            found = {at: self._cluster.node(self._known.get(at, -1)) or self._look_up(at) for at in coordinators}
+            found = {
+                at: self._cluster.node(self._known.get(at, -1)) or self._look_up(at)
+                for at in coordinators
+            }
             for at, node in found.items():
-                together.setdefault(await asyncio.shield(node) if isinstance(node, asyncio.Future) else node, []).append(at)
+                together.setdefault(
+                    await asyncio.shield(node) if isinstance(node, asyncio.Future) else node, []
+                ).append(at)
             return [await self.send(node, exchange(keys)) for node, keys in together.items()]
         except (TransportError, BrokerError) as error:
             # They cannot be reached, or are no longer coordinators.
@@ -190,7 +214,13 @@ class CoordinatorCalls:
             self._found[at] = self._loop.create_future()
             keys = self._next.setdefault(at.key_type, [])
             keys.append(at)
-            if len(keys) == 1 and self._supervisor.spawn(self._look_up_all(at.key_type, keys), "look-up of coordinators") is None:
+            if (
+                len(keys) == 1
+                and self._supervisor.spawn(
+                    self._look_up_all(at.key_type, keys), "look-up of coordinators"
+                )
+                is None
+            ):
                 del self._next[at.key_type]
                 return self._end_look_up(at, ConnectionLost("no broker can be asked"))
         return self._found[at]
@@ -232,20 +262,26 @@ class CoordinatorCalls:
             self._end_look_up(at, self._coordinator(at, response))
         return keys[several:]
 
-    def _coordinator(self, at: Coordinator, response: requests.TransactionResponse) -> BrokerNode | KafkaError:
+    def _coordinator(
+        self, at: Coordinator, response: requests.TransactionResponse
+    ) -> BrokerNode | KafkaError:
         """Return the node that an answer names, or why there is none."""
         if response.coordinator is None:
             return next(iter(response.errors.values()))
         broker = Broker(*response.coordinator)
         node = self._cluster.node(broker.node_id) if self._updater.add_coordinator(broker) else None
         if node is None:
-            return ConnectionLost(f"broker {broker.node_id}, the coordinator of {at.key!r}, has no usable address")
+            return ConnectionLost(
+                f"broker {broker.node_id}, the coordinator of {at.key!r}, has no usable address"
+            )
         if len(self._known) >= _MOST_KNOWN:
             del self._known[next(iter(self._known))]
         self._known[at] = broker.node_id
         return node
 
-    def _end_look_up(self, at: Coordinator, outcome: BrokerNode | KafkaError) -> asyncio.Future[BrokerNode]:
+    def _end_look_up(
+        self, at: Coordinator, outcome: BrokerNode | KafkaError
+    ) -> asyncio.Future[BrokerNode]:
         future = self._found.pop(at)
         if isinstance(outcome, KafkaError):
             future.set_exception(outcome)
@@ -264,10 +300,21 @@ class CoordinatorCalls:
         """
         connection = await node.control.connected(_PATIENCE)
         if exchange.key not in connection.agreed:
-            raise broker_error("UNSUPPORTED_VERSION", f"{node.where} knows no {NAMES[exchange.key]} of a version that this client speaks")
-        answer = await node.call(exchange.key, exchange.body, timeout=self._request_timeout, patience=_PATIENCE, newest=exchange.newest)
+            raise broker_error(
+                "UNSUPPORTED_VERSION",
+                f"{node.where} knows no {NAMES[exchange.key]} of a version that this client speaks",
+            )
+        answer = await node.call(
+            exchange.key,
+            exchange.body,
+            timeout=self._request_timeout,
+            patience=_PATIENCE,
+            newest=exchange.newest,
+        )
         decoded = node.decode(answer)
-        if decoded.throttle_time_ms > 0 and answer.version >= _FIRST_WITH_MUTING.get(exchange.key, 0):
+        if decoded.throttle_time_ms > 0 and answer.version >= _FIRST_WITH_MUTING.get(
+            exchange.key, 0
+        ):
             node.throttle(decoded.throttle_time_ms)
         return exchange.read(answer.version, decoded)
 
@@ -291,17 +338,26 @@ _FIRST_WITH_GROUPS: Final = 8
 _NEWEST: Final = 9
 
 
-async def committed_offset(calls: CoordinatorCalls, group_id: str, topic: str, call: str, *, is_stable: bool = True) -> Position | None:
+async def committed_offset(
+    calls: CoordinatorCalls, group_id: str, topic: str, call: str, *, is_stable: bool = True
+) -> Position | None:
     """Return the committed offset of partition 0 of a topic, and its metadata; None: the group has committed none.
 
     The arguments and the errors are those of `committed_offsets`.
     """
-    found = (await committed_offsets(calls, group_id, call, topic, is_stable=is_stable)).get(TopicPartition(topic, POSITION_PARTITION))
+    found = (await committed_offsets(calls, group_id, call, topic, is_stable=is_stable)).get(
+        TopicPartition(topic, POSITION_PARTITION)
+    )
     return None if found is None else Position(found.offset, found.metadata)
 
 
 async def committed_offsets(
-    calls: CoordinatorCalls, group_id: str, call: str, topic: str | None = None, *, is_stable: bool = True
+    calls: CoordinatorCalls,
+    group_id: str,
+    call: str,
+    topic: str | None = None,
+    *,
+    is_stable: bool = True,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return all offsets that a group has committed, but for topics that may not be described.
 
@@ -327,13 +383,37 @@ async def committed_offsets(
 
 def _request(version: int, group_id: str, topic: str | None, *, is_stable: bool) -> Any:
     if is_stable and version < _FIRST_STABLE:
-        raise broker_error("UNSUPPORTED_VERSION", "the broker is older than Kafka 2.5 and shows offsets of open transactions")
+        raise broker_error(
+            "UNSUPPORTED_VERSION",
+            "the broker is older than Kafka 2.5 and shows offsets of open transactions",
+        )
     if topic is None and version < _FIRST_OF_ALL:
-        raise broker_error("UNSUPPORTED_VERSION", "the broker is older than Kafka 0.10.2 and shows offsets of named topics only")
-    path = "OffsetFetch.request.groups.topics" if version >= _FIRST_WITH_GROUPS else "OffsetFetch.request.topics"
-    topics = None if topic is None else [message(path, name=topic, partition_indexes=[POSITION_PARTITION])]
-    groups = [message("OffsetFetch.request.groups", group_id=group_id, topics=topics)] if version >= _FIRST_WITH_GROUPS else []
-    return message("OffsetFetch.request", group_id=group_id, topics=topics, groups=groups, require_stable=is_stable)
+        raise broker_error(
+            "UNSUPPORTED_VERSION",
+            "the broker is older than Kafka 0.10.2 and shows offsets of named topics only",
+        )
+    path = (
+        "OffsetFetch.request.groups.topics"
+        if version >= _FIRST_WITH_GROUPS
+        else "OffsetFetch.request.topics"
+    )
+    topics = (
+        None
+        if topic is None
+        else [message(path, name=topic, partition_indexes=[POSITION_PARTITION])]
+    )
+    groups = (
+        [message("OffsetFetch.request.groups", group_id=group_id, topics=topics)]
+        if version >= _FIRST_WITH_GROUPS
+        else []
+    )
+    return message(
+        "OffsetFetch.request",
+        group_id=group_id,
+        topics=topics,
+        groups=groups,
+        require_stable=is_stable,
+    )
 
 
 def _read(version: int, answer: Any, topic: str | None) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -345,7 +425,11 @@ def _read(version: int, answer: Any, topic: str | None) -> dict[TopicPartition, 
         topic: that was asked for; None: all were.
     """
     group = _group(version, answer)
-    found = {TopicPartition(each.name, partition.partition_index): partition for each in group.topics for partition in each.partitions}
+    found = {
+        TopicPartition(each.name, partition.partition_index): partition
+        for each in group.topics
+        for partition in each.partitions
+    }
     if topic is not None:
         key = TopicPartition(topic, POSITION_PARTITION)
         if key not in found:
@@ -354,7 +438,11 @@ def _read(version: int, answer: Any, topic: str | None) -> dict[TopicPartition, 
     for at, partition in found.items():
         if partition.error_code:
             raise broker_error(partition.error_code, f"{at.topic}-{at.partition}")
-    return {at: OffsetAndMetadata(one.committed_offset, one.metadata or "") for at, one in found.items() if one.committed_offset >= 0}
+    return {
+        at: OffsetAndMetadata(one.committed_offset, one.metadata or "")
+        for at, one in found.items()
+        if one.committed_offset >= 0
+    }
 
 
 def _group(version: int, answer: Any) -> Any:
@@ -371,7 +459,9 @@ _PATH: Final = "OffsetCommit.request.topics"
 
 
 async def commit_offsets(
-    calls: CoordinatorCalls, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]
+    calls: CoordinatorCalls,
+    group: ConsumerGroupMetadata,
+    offsets: Mapping[tuple[str, int], OffsetAndMetadata],
 ) -> None:
     """Commit the offsets of a group.
 
@@ -380,11 +470,20 @@ async def commit_offsets(
         TransactionTimeout: there was no answer within `max_block_ms`. The offsets may be committed.
     """
     body = _commit_request(group, offsets)
-    exchange = Exchange(ApiKey.OFFSET_COMMIT, lambda _version: body, lambda _version, answer: _check(offsets, answer), _NEWEST)
-    await calls.ask(Coordinator(0, group.group_id), exchange, f"commit_offsets() of {group.group_id!r}")
+    exchange = Exchange(
+        ApiKey.OFFSET_COMMIT,
+        lambda _version: body,
+        lambda _version, answer: _check(offsets, answer),
+        _NEWEST,
+    )
+    await calls.ask(
+        Coordinator(0, group.group_id), exchange, f"commit_offsets() of {group.group_id!r}"
+    )
 
 
-def _commit_request(group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]) -> Any:
+def _commit_request(
+    group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]
+) -> Any:
     topics: dict[str, list[Any]] = {}
     for (topic, partition), each in offsets.items():
         asked = message(
@@ -401,13 +500,23 @@ def _commit_request(group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, in
         generation_id_or_member_epoch=group.generation_id,
         member_id=group.member_id,
         group_instance_id=group.group_instance_id,
-        topics=[message(_PATH, name=topic, partitions=partitions) for topic, partitions in topics.items()],
+        topics=[
+            message(_PATH, name=topic, partitions=partitions)
+            for topic, partitions in topics.items()
+        ],
     )
 
 
 def _check(offsets: Mapping[tuple[str, int], OffsetAndMetadata], answer: Any) -> None:
-    codes = {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
-    _raise_first(_error(codes.get((topic, partition)), f"{topic}-{partition}") for topic, partition in offsets)
+    codes = {
+        (topic.name, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+    _raise_first(
+        _error(codes.get((topic, partition)), f"{topic}-{partition}")
+        for topic, partition in offsets
+    )
 
 
 def _raise_first(errors: Iterable[BrokerError | None]) -> None:
@@ -423,7 +532,9 @@ def _error(code: int | None, where: str) -> BrokerError | None:
     return broker_error(code, where) if code else None
 
 
-async def end_transaction(calls: CoordinatorCalls, prepared: PreparedTransaction, *, is_commit: bool) -> None:
+async def end_transaction(
+    calls: CoordinatorCalls, prepared: PreparedTransaction, *, is_commit: bool
+) -> None:
     """Commit or abort a prepared transaction; once more, if it has ended so.
 
     Raises:
@@ -470,7 +581,9 @@ async def list_transactions(
     return await calls.repeat(partial(_list, calls, nodes, prefix), "list_transactions()")
 
 
-async def _list(calls: CoordinatorCalls, nodes: Callable[[], Awaitable[Sequence[BrokerNode]]], prefix: str) -> list[TransactionListing]:
+async def _list(
+    calls: CoordinatorCalls, nodes: Callable[[], Awaitable[Sequence[BrokerNode]]], prefix: str
+) -> list[TransactionListing]:
     pattern = f"{re.escape(prefix)}.*" if prefix else None
     # A broker below version 2 ignores the pattern, and no broker reads a longer text.
     if pattern is not None and len(pattern.encode()) > _MAX_PATTERN_BYTES:
@@ -478,17 +591,26 @@ async def _list(calls: CoordinatorCalls, nodes: Callable[[], Awaitable[Sequence[
     body = message("ListTransactions.request", transactional_id_pattern=pattern)
     exchange = Exchange(ApiKey.LIST_TRANSACTIONS, lambda _version: body, _read_list)
     # By id: while a coordinator moves, two brokers may list the same one.
-    found = {one.transactional_id: one for node in await nodes() for one in await calls.send(node, exchange)}
+    found = {
+        one.transactional_id: one
+        for node in await nodes()
+        for one in await calls.send(node, exchange)
+    }
     return [found[name] for name in sorted(found) if name.startswith(prefix)]
 
 
 def _read_list(_version: int, answer: Any) -> list[TransactionListing]:
     if answer.error_code:
         raise broker_error(answer.error_code)
-    return [TransactionListing(each.transactional_id, each.producer_id, each.transaction_state) for each in answer.transaction_states]
+    return [
+        TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
+        for each in answer.transaction_states
+    ]
 
 
-async def describe_transactions(calls: CoordinatorCalls, transactional_ids: Iterable[str]) -> list[TransactionDescription]:
+async def describe_transactions(
+    calls: CoordinatorCalls, transactional_ids: Iterable[str]
+) -> list[TransactionDescription]:
     """Return the descriptions of transactional ids, in their order. Those that no coordinator knows are left out.
 
     Raises:
@@ -496,7 +618,9 @@ async def describe_transactions(calls: CoordinatorCalls, transactional_ids: Iter
         TransactionTimeout: not every coordinator answered within `max_block_ms`.
     """
     names = list(dict.fromkeys(transactional_ids))
-    answers = await calls.ask_each([Coordinator(1, name) for name in names], _describing, "describe_transactions()")
+    answers = await calls.ask_each(
+        [Coordinator(1, name) for name in names], _describing, "describe_transactions()"
+    )
     found = {one.transactional_id: one for answer in answers for one in answer}
     return [found[name] for name in names if name in found]
 
@@ -504,7 +628,11 @@ async def describe_transactions(calls: CoordinatorCalls, transactional_ids: Iter
 def _describing(coordinators: list[Coordinator]) -> Exchange[list[TransactionDescription]]:
     names = [at.key for at in coordinators]
     body = message("DescribeTransactions.request", transactional_ids=names)
-    return Exchange(ApiKey.DESCRIBE_TRANSACTIONS, lambda _version: body, lambda _version, answer: _read_descriptions(names, answer))
+    return Exchange(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        lambda _version: body,
+        lambda _version, answer: _read_descriptions(names, answer),
+    )
 
 
 def _read_descriptions(names: list[str], answer: Any) -> list[TransactionDescription]:
@@ -531,5 +659,9 @@ def _description(each: Any) -> TransactionDescription:
         each.transaction_state,
         _time(started_ms) if started_ms >= 0 else None,
         each.transaction_timeout_ms,
-        tuple(TopicPartition(topic.topic, partition) for topic in each.topics for partition in sorted(topic.partitions)),
+        tuple(
+            TopicPartition(topic.topic, partition)
+            for topic in each.topics
+            for partition in sorted(topic.partitions)
+        ),
     )

@@ -11,7 +11,15 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
-from aioproducer.errors import BootstrapFailed, BrokerError, ConnectionLost, KafkaError, ProtocolError, TransportError, broker_error
+from aioproducer.errors import (
+    BootstrapFailed,
+    BrokerError,
+    ConnectionLost,
+    KafkaError,
+    ProtocolError,
+    TransportError,
+    broker_error,
+)
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -108,7 +116,9 @@ class ProducerIds:
         """Request an id from one broker after the other until one answers. Raises the error if none does."""
         trouble: KafkaError = ConnectionLost("no broker can be asked")
         tried: set[BrokerNode] = set()
-        while (node := next((node for node in self._cluster.candidates() if node not in tried), None)) is not None:
+        while (
+            node := next((node for node in self._cluster.candidates() if node not in tried), None)
+        ) is not None:
             tried.add(node)
             try:
                 await self._ask_node(node)
@@ -123,7 +133,9 @@ class ProducerIds:
         if ApiKey.INIT_PRODUCER_ID not in connection.versions:
             self._sender.go_without_numbers(connection.where)
             return
-        answer = await node.call(ApiKey.INIT_PRODUCER_ID, _request, timeout=self._request_timeout, patience=_PATIENCE)
+        answer = await node.call(
+            ApiKey.INIT_PRODUCER_ID, _request, timeout=self._request_timeout, patience=_PATIENCE
+        )
         try:
             identity = _granted(node.where, answer.decode())
         except ProtocolError as error:
@@ -142,7 +154,13 @@ class ProducerIds:
 
 
 def _request(_version: int) -> Any:
-    return message("InitProducerId.request", transactional_id=None, transaction_timeout_ms=_NO_LIMIT, producer_id=-1, producer_epoch=-1)
+    return message(
+        "InitProducerId.request",
+        transactional_id=None,
+        transaction_timeout_ms=_NO_LIMIT,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
 
 
 def _granted(where: str, answer: Any) -> ProducerIdAndEpoch:
@@ -151,7 +169,9 @@ def _granted(where: str, answer: Any) -> ProducerIdAndEpoch:
         raise _explained(broker_error(answer.error_code))
     identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
     if not identity.is_granted:
-        raise ProtocolError(f"{where} granted producer id {identity.producer_id} with epoch {identity.epoch}")
+        raise ProtocolError(
+            f"{where} granted producer id {identity.producer_id} with epoch {identity.epoch}"
+        )
     return identity
 
 
@@ -162,4 +182,8 @@ def _is_passing(error: KafkaError) -> bool:
 
 def _explained(error: BrokerError) -> BrokerError:
     advice = _ADVICE.get(error.name)
-    return error if advice is None else broker_error(error.name, f"the producer may get no producer id. {advice}")
+    return (
+        error
+        if advice is None
+        else broker_error(error.name, f"the producer may get no producer id. {advice}")
+    )

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from aioproducer.core.transactions.transaction import Request, Transaction
     from aioproducer.errors import BrokerError
 
-__all__ = ["FIRST_WITH_MANY", "KEYS", "TransactionResponse", "bodies", "find_coordinators", "newest", "read"]
+__all__ = [
+    "FIRST_WITH_MANY",
+    "KEYS",
+    "TransactionResponse",
+    "bodies",
+    "find_coordinators",
+    "newest",
+    "read",
+]
 
 KEYS: Final = {
     Rpc.FIND_COORDINATOR: ApiKey.FIND_COORDINATOR,
@@ -71,16 +79,26 @@ def newest(request: Request, version: int) -> int | None:
 def bodies(request: Request, transaction: Transaction, timeout_ms: int) -> Callable[[int], Any]:
     """Return a function that makes the message of a request for a version of it."""
     identity = transaction.identity
-    producer = {"transactional_id": transaction.transactional_id, "producer_id": identity.producer_id, "producer_epoch": identity.epoch}
+    producer = {
+        "transactional_id": transaction.transactional_id,
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.epoch,
+    }
     rpc = request.rpc
     if rpc is Rpc.FIND_COORDINATOR:
         return lambda version: find_coordinators(request.at.key_type, [request.at.key], version)
     if rpc is Rpc.INIT:
-        return lambda _version: message("InitProducerId.request", transaction_timeout_ms=timeout_ms, **producer)
+        return lambda _version: message(
+            "InitProducerId.request", transaction_timeout_ms=timeout_ms, **producer
+        )
     if rpc is Rpc.ADD_PARTITIONS:
-        return lambda _version: message("AddPartitionsToTxn.request", topics=list(_topics(request.partitions)), **producer)
+        return lambda _version: message(
+            "AddPartitionsToTxn.request", topics=list(_topics(request.partitions)), **producer
+        )
     if rpc is Rpc.ADD_OFFSETS:
-        return lambda _version: message("AddOffsetsToTxn.request", group_id=request.group_id, **producer)
+        return lambda _version: message(
+            "AddOffsetsToTxn.request", group_id=request.group_id, **producer
+        )
     if rpc is Rpc.COMMIT_OFFSETS:
         return lambda version: _commit_offsets(request, version, producer)
     return lambda _version: message("EndTxn.request", committed=rpc is Rpc.COMMIT, **producer)
@@ -89,7 +107,9 @@ def bodies(request: Request, transaction: Transaction, timeout_ms: int) -> Calla
 def find_coordinators(key_type: int, keys: list[str], version: int) -> Any:
     """Return the message of FindCoordinator for the coordinators of several keys; before `FIRST_WITH_MANY`, for the first key alone."""
     if version < _FIRST_WITH_KEY_TYPES and key_type:
-        raise broker_error("UNSUPPORTED_VERSION", "the broker is older than Kafka 0.11 and knows no transactions")
+        raise broker_error(
+            "UNSUPPORTED_VERSION", "the broker is older than Kafka 0.11 and knows no transactions"
+        )
     return message("FindCoordinator.request", key=keys[0], key_type=key_type, coordinator_keys=keys)
 
 
@@ -109,7 +129,10 @@ def _commit_offsets(request: Request, version: int, producer: dict[str, object])
     assert request.offsets is not None
     group, offsets = request.offsets.group, request.offsets.offsets
     if version < _FIRST_WITH_MEMBERS and group[1:] != type(group)(group.group_id)[1:]:
-        raise broker_error("UNSUPPORTED_VERSION", "the broker is older than Kafka 2.5 and knows no group metadata: give the group id alone")
+        raise broker_error(
+            "UNSUPPORTED_VERSION",
+            "the broker is older than Kafka 2.5 and knows no group metadata: give the group id alone",
+        )
     topics = [
         message(
             "TxnOffsetCommit.request.topics",
@@ -138,7 +161,9 @@ def read(request: Request, version: int, answer: Any) -> TransactionResponse:
     """Return the content of a decoded answer to a request."""
     rpc = request.rpc
     muting = _FIRST_WITH_MUTING.get(KEYS[rpc], 1)
-    response = _found(version, answer, request) if rpc is Rpc.FIND_COORDINATOR else _done(request, answer)
+    response = (
+        _found(version, answer, request) if rpc is Rpc.FIND_COORDINATOR else _done(request, answer)
+    )
     return response._replace(mute_ms=answer.throttle_time_ms if version >= muting else 0)
 
 
@@ -147,10 +172,14 @@ def _found(version: int, answer: Any, request: Request) -> TransactionResponse:
     if version >= FIRST_WITH_MANY:
         found = next((each for each in answer.coordinators if each.key == request.at.key), None)
     if found is None:
-        return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves it out")})
+        return TransactionResponse(
+            {"": broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves it out")}
+        )
     if found.error_code:
         place = "" if request.at.key_type else f"group {request.at.key!r}"
-        return TransactionResponse({place: broker_error(found.error_code, printable(found.error_message or "") or None)})
+        return TransactionResponse(
+            {place: broker_error(found.error_code, printable(found.error_message or "") or None)}
+        )
     return TransactionResponse({}, coordinator=(found.node_id, found.host, found.port))
 
 
@@ -166,15 +195,29 @@ def _done(request: Request, answer: Any) -> TransactionResponse:
     if identity.is_granted:
         return TransactionResponse({}, identity)
     if request.rpc is Rpc.INIT:
-        return TransactionResponse({"": broker_error("COORDINATOR_NOT_AVAILABLE", "its answer has no producer id and epoch")})
+        return TransactionResponse(
+            {
+                "": broker_error(
+                    "COORDINATOR_NOT_AVAILABLE", "its answer has no producer id and epoch"
+                )
+            }
+        )
     return TransactionResponse({})
 
 
 def _of_partitions(request: Request, answer: Any) -> dict[str, BrokerError]:
     """Return the errors of the requested partitions."""
     asked = request.partitions if request.offsets is None else tuple(request.offsets.offsets)
-    codes = {(topic.name, each.partition_index): each.error_code for topic in answer.topics for each in topic.partitions}
-    return {f"{topic}-{partition}": error for topic, partition in asked if (error := _error(codes.get((topic, partition))))}
+    codes = {
+        (topic.name, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+    return {
+        f"{topic}-{partition}": error
+        for topic, partition in asked
+        if (error := _error(codes.get((topic, partition))))
+    }
 
 
 def _error(code: int | None) -> BrokerError | None:

@@ -44,10 +44,14 @@ class TransactionGate:
         changed: is set when the state may have changed; another event replaces it then.
     """
 
-    def __init__(self, config: ProducerConfig, loop: GuardedLoop, fast_path: FastPath, cluster: Cluster) -> None:
+    def __init__(
+        self, config: ProducerConfig, loop: GuardedLoop, fast_path: FastPath, cluster: Cluster
+    ) -> None:
         assert config.transactional_id is not None
         self.transaction: Transaction = Transaction(
-            config.transactional_id, config.transaction_timeout_ms, partial(cluster.feature, _FEATURE)
+            config.transactional_id,
+            config.transaction_timeout_ms,
+            partial(cluster.feature, _FEATURE),
         )
         self.wake: asyncio.Event = asyncio.Event()
         self.changed: asyncio.Event = asyncio.Event()
@@ -105,7 +109,11 @@ class TransactionGate:
 
     def added(self) -> list[PartitionQueue]:
         """Return the partition queues that are held and need not be any more, once."""
-        added = [queue for queue, partition in self._held.items() if partition not in self.transaction.pending]
+        added = [
+            queue
+            for queue, partition in self._held.items()
+            if partition not in self.transaction.pending
+        ]
         for queue in added:
             del self._held[queue]
         return added

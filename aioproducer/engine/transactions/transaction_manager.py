@@ -60,7 +60,11 @@ _NO_COORDINATOR: Final = "Check that the brokers' transaction coordinator works 
 
 def _placed(place: str, error: BrokerError) -> BrokerError:
     """Return an error that names the partition or the group that it is about."""
-    return BrokerError(error.error, f"{place}: {error.message}" if error.message else place) if place else error
+    return (
+        BrokerError(error.error, f"{place}: {error.message}" if error.message else place)
+        if place
+        else error
+    )
 
 
 class TransactionManager:
@@ -99,7 +103,9 @@ class TransactionManager:
 
     # The application's calls
 
-    async def start(self, timeout: float | None = None, transactional_id: str | None = None) -> None:
+    async def start(
+        self, timeout: float | None = None, transactional_id: str | None = None
+    ) -> None:
         """Wait for the producer id that `run` requests, at most `timeout` seconds; None: `max_block_ms`.
 
         `transactional_id`: of a producer that has started, which takes it before. Cancellation: the request goes on.
@@ -112,11 +118,17 @@ class TransactionManager:
             self._on_change()
         with self._recorder.spent("txn-init-time"):
             try:
-                await self._end_of(self.transaction.operation, "start()" if transactional_id is None else "init_transactions()", timeout)
+                await self._end_of(
+                    self.transaction.operation,
+                    "start()" if transactional_id is None else "init_transactions()",
+                    timeout,
+                )
             except TransactionTimeout as error:
                 if transactional_id is not None:
                     raise
-                raise TransactionTimeout(error.reason, _NO_COORDINATOR) from self._idempotence.trouble
+                raise TransactionTimeout(
+                    error.reason, _NO_COORDINATOR
+                ) from self._idempotence.trouble
 
     async def begin(self) -> None:
         """Begin a transaction, once there is a producer id. Cancellation: no transaction is open."""
@@ -163,7 +175,9 @@ class TransactionManager:
         """Add the offsets of a consumer group to the transaction; `call` names the caller in errors. Cancellation: the operation continues."""
         self.transaction.check(call)
         if offsets:
-            await self._run(self.transaction.add_offsets(group, offsets), call, "txn-send-offsets-time")
+            await self._run(
+                self.transaction.add_offsets(group, offsets), call, "txn-send-offsets-time"
+            )
 
     async def give_up(self, timeout: float, *, takes_back: bool = False) -> None:
         """End an open transaction: abort it, or wait for the end that is in progress, at most `timeout` seconds.
@@ -173,7 +187,11 @@ class TransactionManager:
         Cancellation, except by an anyio scope: the call ends at once, and the operation continues.
         """
         transaction = self.transaction
-        is_undecided = takes_back and transaction.state in (State.PREPARED, State.COMMITTING) and not transaction.is_told
+        is_undecided = (
+            takes_back
+            and transaction.state in (State.PREPARED, State.COMMITTING)
+            and not transaction.is_told
+        )
         if transaction.state in _OPEN or is_undecided:
             transaction.abort()
             self._on_change()
@@ -206,15 +224,21 @@ class TransactionManager:
         if operation.error is not None:
             raise operation.error.again()
 
-    async def _until(self, is_over: Callable[[], bool], call: str, timeout: float | None = None) -> None:
+    async def _until(
+        self, is_over: Callable[[], bool], call: str, timeout: float | None = None
+    ) -> None:
         try:
-            async with asyncio.timeout(self._config.max_block_ms / 1000 if timeout is None else timeout):
+            async with asyncio.timeout(
+                self._config.max_block_ms / 1000 if timeout is None else timeout
+            ):
                 while not is_over() and self._end is None:
                     await self._gate.changed.wait()
         except TimeoutError:
             if not is_over():
                 limit = f"max_block_ms={self._config.max_block_ms:.15g}"
-                raise TransactionTimeout(f"{call} did not end within {limit}: {self.waits_for()}") from self._idempotence.trouble
+                raise TransactionTimeout(
+                    f"{call} did not end within {limit}: {self.waits_for()}"
+                ) from self._idempotence.trouble
         if not is_over() and self._end is not None:
             raise self._end()
 
@@ -222,7 +246,11 @@ class TransactionManager:
         """Return a text that names the request or the records that the current operation waits for."""
         request, step = self.transaction.due(), self.transaction.step()
         if request is None or step is None:
-            return "records of it have not ended" if self.transaction.state in _FLUSHING else f"the producer {self.transaction.state}"
+            return (
+                "records of it have not ended"
+                if self.transaction.state in _FLUSHING
+                else f"the producer {self.transaction.state}"
+            )
         why = f" ({self._idempotence.trouble})" if self._idempotence.trouble is not None else ""
         if request.rpc is Rpc.FIND_COORDINATOR:
             return f"{step.rpc} waits for FindCoordinator of {request.at.key!r}{why}"
@@ -259,7 +287,10 @@ class TransactionManager:
         """Apply the state to the other parts."""
         transaction = self.transaction
         state, operation = transaction.state, transaction.operation
-        if transaction.identity != self._partition_queues.idempotence.granted and transaction.identity.producer_id >= 0:
+        if (
+            transaction.identity != self._partition_queues.idempotence.granted
+            and transaction.identity.producer_id >= 0
+        ):
             self._sender.identify(transaction.identity, transaction.transactional_id)
         if (transaction.number, state) != self._moved_to:
             self._moved_to = (transaction.number, state)
@@ -275,7 +306,9 @@ class TransactionManager:
     def _drop(self) -> None:
         """Drop the records that were not sent yet (TXN-06)."""
         error = self.transaction.error
-        cause: TransactionError = TransactionAborted("the transaction was aborted") if error is None else error.again()
+        cause: TransactionError = (
+            TransactionAborted("the transaction was aborted") if error is None else error.again()
+        )
         self._admission.drop(cause.again)
         self._sender.drop_unsent(cause)
 
@@ -308,7 +341,9 @@ class TransactionManager:
             response, version = requests.TransactionResponse({"": error}), -1
         if response.errors:
             self._idempotence.note(_placed(*next(iter(response.errors.items()))))
-            return self._pause(self.transaction.refused(request, response.errors, self._loop.time()))
+            return self._pause(
+                self.transaction.refused(request, response.errors, self._loop.time())
+            )
         self._idempotence.note(None)
         self._failures = 0
         self._take(request, response, version)
@@ -368,7 +403,9 @@ class TransactionScope:
 
     _transaction_manager: TransactionManager
 
-    def __init__(self, transaction_manager: Callable[[], TransactionManager], timeout: float) -> None:
+    def __init__(
+        self, transaction_manager: Callable[[], TransactionManager], timeout: float
+    ) -> None:
         transaction_manager()
         self._running = transaction_manager
         self._timeout = timeout
@@ -379,7 +416,12 @@ class TransactionScope:
         await self._transaction_manager.begin()
         self._number = self._transaction_manager.transaction.number
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         # The body ended the transaction itself, or `stop` did.
         if not self._is_open():
             if error is None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 # --- ApiVersions
 
 
-_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
+_SOFTWARE: Final = re.compile(
+    r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?"
+)  # ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN
 _FIRST_WITH_SOFTWARE: Final = 3
 _FEATURE: Final = "transaction.version"
 _FEATURE_LEVELS: Final = (0, 2)
@@ -35,7 +37,14 @@ def unsupported(lowest: int, highest: int) -> Sequence[Buffer]:
     answer = message(
         "ApiVersions.response",
         error_code=broker_error("UNSUPPORTED_VERSION").code,
-        api_keys=[message("ApiVersions.response.api_keys", api_key=ApiKey.API_VERSIONS, min_version=lowest, max_version=highest)],
+        api_keys=[
+            message(
+                "ApiVersions.response.api_keys",
+                api_key=ApiKey.API_VERSIONS,
+                min_version=lowest,
+                max_version=highest,
+            )
+        ],
     )
     return codec("ApiVersions.response", 0).encode(answer)
 
@@ -54,7 +63,9 @@ def api_versions(call: Call) -> None:
         if not all(map(_SOFTWARE.fullmatch, software)):
             code = code or broker_error("INVALID_REQUEST").code
     ranges = [
-        message("ApiVersions.response.api_keys", api_key=key, min_version=lowest, max_version=highest)
+        message(
+            "ApiVersions.response.api_keys", api_key=key, min_version=lowest, max_version=highest
+        )
         for key, (lowest, highest) in sorted(call.broker.versions.items())
     ]
     answer = message("ApiVersions.response", error_code=code, api_keys=[] if code else ranges)
@@ -71,11 +82,23 @@ def _tell_features(call: Call, answer: Any) -> None:
         return
     low, high = _FEATURE_LEVELS
     if call.version >= _WITH_LOWEST_0:
-        answer.supported_features = [message("ApiVersions.response.supported_features", name=_FEATURE, min_version=low, max_version=high)]
+        answer.supported_features = [
+            message(
+                "ApiVersions.response.supported_features",
+                name=_FEATURE,
+                min_version=low,
+                max_version=high,
+            )
+        ]
     level = call.cluster.transaction_version
     answer.finalized_features_epoch = call.cluster.features_epoch
     if level:
-        finalized = message("ApiVersions.response.finalized_features", name=_FEATURE, max_version_level=level, min_version_level=level)
+        finalized = message(
+            "ApiVersions.response.finalized_features",
+            name=_FEATURE,
+            max_version_level=level,
+            min_version_level=level,
+        )
         answer.finalized_features = [finalized]
 
 
@@ -94,11 +117,17 @@ def sasl_handshake(call: Call) -> None:
     """
     connection, scripted = call.connection, call.code()
     if scripted:
-        outcome = Outcome(scripted, ending=Ending.STAYS if scripted == _ILLEGAL else Ending.REFUSED, is_end=True)
+        outcome = Outcome(
+            scripted, ending=Ending.STAYS if scripted == _ILLEGAL else Ending.REFUSED, is_end=True
+        )
     else:
-        outcome = connection.authenticator.handshake(call.request.mechanism, call.version, call.broker.loop.time())
+        outcome = connection.authenticator.handshake(
+            call.request.mechanism, call.version, call.broker.loop.time()
+        )
     mechanisms = [] if outcome.code == _ILLEGAL else list(call.broker.security.listener.mechanisms)
-    call.authenticate(outcome, message("SaslHandshake.response", error_code=outcome.code, mechanisms=mechanisms))
+    call.authenticate(
+        outcome, message("SaslHandshake.response", error_code=outcome.code, mechanisms=mechanisms)
+    )
 
 
 # --- SaslAuthenticate
@@ -115,7 +144,9 @@ def sasl_authenticate(call: Call) -> None:
     if rule is not None:
         outcome = Outcome(rule.code, rule.message, ending=Ending.REFUSED, is_end=True)
     else:
-        outcome = call.connection.authenticator.authenticate(bytes(call.request.auth_bytes), call.broker.loop.time())
+        outcome = call.connection.authenticator.authenticate(
+            bytes(call.request.auth_bytes), call.broker.loop.time()
+        )
     answer = message(
         "SaslAuthenticate.response",
         error_code=outcome.code,
@@ -144,14 +175,19 @@ def find_coordinator(call: Call) -> None:
     if call.version < _FIND_SEVERAL:
         call.reply(message("FindCoordinator.response", **_node(call, call.request.key)))
     else:
-        found = [message("FindCoordinator.response.coordinators", key=key, **_node(call, key)) for key in call.request.coordinator_keys]
+        found = [
+            message("FindCoordinator.response.coordinators", key=key, **_node(call, key))
+            for key in call.request.coordinator_keys
+        ]
         call.reply(message("FindCoordinator.response", coordinators=found))
 
 
 def _node(call: Call, key: str) -> dict[str, object]:
     try:
         call.check_scripted()
-        call.check_may("Describe", "group" if call.request.key_type == _GROUP else "transactional_id", key)
+        call.check_may(
+            "Describe", "group" if call.request.key_type == _GROUP else "transactional_id", key
+        )
         found = coordinator(call.cluster, key)
         if found is None:
             raise broker_error("COORDINATOR_NOT_AVAILABLE")

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.testing.groups import Committed, Joined, Synced, Wish
-from aioproducer.testing.handlers.handler import NO_ID, answers, code_of, committed, coordinated, find, targets
+from aioproducer.testing.handlers.handler import (
+    NO_ID,
+    answers,
+    code_of,
+    committed,
+    coordinated,
+    find,
+    targets,
+)
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 
@@ -33,14 +41,20 @@ def join_group(call: Call) -> None:
     As in Kafka: from version 4 on, a member without an id first gets one, and joins with it (KIP-394).
     """
     try:
-        coordinated(call, call.request.group_id).join(_wish(call), lambda joined: call.reply(_joined(call, joined)))
+        coordinated(call, call.request.group_id).join(
+            _wish(call), lambda joined: call.reply(_joined(call, joined))
+        )
     except BrokerError as error:
         call.reply(_joined(call, Joined(call.request.member_id, error.code)))
 
 
 def _wish(call: Call) -> Wish:
     request = call.request
-    rebalance_ms = request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
+    rebalance_ms = (
+        request.session_timeout_ms
+        if request.rebalance_timeout_ms < 0
+        else request.rebalance_timeout_ms
+    )
     return Wish(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -96,7 +110,9 @@ def sync_group(call: Call) -> None:
         member = group.member(request.member_id, request.group_instance_id)
         if call.version >= _SYNC_NAMES_PROTOCOL:
             group.check_protocol(request.protocol_type, request.protocol_name)
-        group.sync(member, request.generation_id, assignments, lambda synced: call.reply(_synced(synced)))
+        group.sync(
+            member, request.generation_id, assignments, lambda synced: call.reply(_synced(synced))
+        )
     except BrokerError as error:
         call.reply(_synced(Synced(error.code)))
 
@@ -121,7 +137,9 @@ def heartbeat(call: Call) -> None:
 
     def beat() -> None:
         group = coordinated(call, request.group_id)
-        group.heartbeat(group.member(request.member_id, request.group_instance_id), request.generation_id)
+        group.heartbeat(
+            group.member(request.member_id, request.group_instance_id), request.generation_id
+        )
 
     call.reply(message("Heartbeat.response", error_code=code_of(beat)))
 
@@ -145,7 +163,12 @@ def leave_group(call: Call) -> None:
         call.reply(message("LeaveGroup.response", error_code=error.code))
         return
     if call.version < _LEAVE_SEVERAL:
-        call.reply(message("LeaveGroup.response", error_code=code_of(partial(group.leave, request.member_id, None))))
+        call.reply(
+            message(
+                "LeaveGroup.response",
+                error_code=code_of(partial(group.leave, request.member_id, None)),
+            )
+        )
         return
     members = [
         message(
@@ -177,7 +200,9 @@ def offset_commit(call: Call) -> None:
     def check() -> None:
         call.check_may("Read", "group", request.group_id)
         group = coordinated(call, request.group_id, may_be_nameless=True)
-        group.check_commit(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+        group.check_commit(
+            request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+        )
 
     code = code_of(check)
     topics = []
@@ -190,7 +215,14 @@ def offset_commit(call: Call) -> None:
             )
             for asked in topic.partitions
         ]
-        topics.append(message("OffsetCommit.response.topics", name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        topics.append(
+            message(
+                "OffsetCommit.response.topics",
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=partitions,
+            )
+        )
     call.reply(message("OffsetCommit.response", topics=topics))
 
 
@@ -199,11 +231,15 @@ def _commit(call: Call, topic: Any, asked: Any) -> None:
     place = find(call.cluster, topic.name, asked.partition_index, topic.topic_id)
     call.check_scripted(place.target)
     if place.topic is None:
-        raise broker_error("UNKNOWN_TOPIC_ID" if call.version >= _OFFSETS_BY_ID else "UNKNOWN_TOPIC_OR_PARTITION")
+        raise broker_error(
+            "UNKNOWN_TOPIC_ID" if call.version >= _OFFSETS_BY_ID else "UNKNOWN_TOPIC_OR_PARTITION"
+        )
     call.check_may("Read", "topic", place.topic.name)
     if place.partition is None:
         raise broker_error("UNKNOWN_TOPIC_OR_PARTITION")
-    call.cluster.groups[call.request.group_id].offsets[place.topic.topic_id, asked.partition_index] = committed(asked)
+    call.cluster.groups[call.request.group_id].offsets[
+        place.topic.topic_id, asked.partition_index
+    ] = committed(asked)
 
 
 # --- OffsetFetch
@@ -234,7 +270,14 @@ def offset_fetch(call: Call) -> None:
     groups = []
     for asked in request.groups:
         code, topics = _offsets(call, asked.group_id, asked.topics, "OffsetFetch.response.groups")
-        groups.append(message("OffsetFetch.response.groups", group_id=asked.group_id, error_code=code, topics=topics))
+        groups.append(
+            message(
+                "OffsetFetch.response.groups",
+                group_id=asked.group_id,
+                error_code=code,
+                topics=topics,
+            )
+        )
     call.reply(message("OffsetFetch.response", groups=groups))
 
 
@@ -252,9 +295,13 @@ def _offsets(call: Call, group_id: str, asked: Any, path: str) -> tuple[int, lis
         ]
     topics = []
     for wanted in asked:
-        name, topic_id = ("", wanted.topic_id) if call.version >= _OFFSETS_BY_ID else (wanted.name, NO_ID)
+        name, topic_id = (
+            ("", wanted.topic_id) if call.version >= _OFFSETS_BY_ID else (wanted.name, NO_ID)
+        )
         topic = find(call.cluster, name, 0, topic_id).topic
-        topics.append(_offsets_of_topic(call, group, topic, name, topic_id, wanted.partition_indexes, path))
+        topics.append(
+            _offsets_of_topic(call, group, topic, name, topic_id, wanted.partition_indexes, path)
+        )
     return 0, topics
 
 
@@ -263,12 +310,22 @@ def _with_offsets(call: Call, group: Group) -> Iterator[tuple[Topic, list[int]]]
         if not call.may("Describe", "topic", topic.name):
             continue
         pending = group.pending if call.request.require_stable else ()
-        indexes = {index for topic_id, index in (*group.offsets, *pending) if topic_id == topic.topic_id}
+        indexes = {
+            index for topic_id, index in (*group.offsets, *pending) if topic_id == topic.topic_id
+        }
         if indexes:
             yield topic, sorted(indexes)
 
 
-def _offsets_of_topic(call: Call, group: Group, topic: Topic | None, name: str, topic_id: bytes, indexes: Any, path: str) -> Any:
+def _offsets_of_topic(
+    call: Call,
+    group: Group,
+    topic: Topic | None,
+    name: str,
+    topic_id: bytes,
+    indexes: Any,
+    path: str,
+) -> Any:
     refused = _unreadable(call, topic, name)
     if refused:
         topic = None
@@ -299,4 +356,8 @@ def _unreadable(call: Call, topic: Topic | None, name: str) -> int:
     """Return the error code of a topic whose id is unknown, or that may not be described; 0: neither."""
     if topic is None:
         return 0 if name else broker_error("UNKNOWN_TOPIC_ID").code
-    return 0 if call.may("Describe", "topic", topic.name) else broker_error("TOPIC_AUTHORIZATION_FAILED").code
+    return (
+        0
+        if call.may("Describe", "topic", topic.name)
+        else broker_error("TOPIC_AUTHORIZATION_FAILED").code
+    )

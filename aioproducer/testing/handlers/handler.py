@@ -108,10 +108,14 @@ def find(cluster: FakeCluster, name: str, index: int, topic_id: bytes = NO_ID) -
     return Place(target, topic, topic.partition(index) if topic else None)
 
 
-def targets(cluster: FakeCluster, request: Any, name: str = "name", index: str = "partition_index") -> list[Target]:
+def targets(
+    cluster: FakeCluster, request: Any, name: str = "name", index: str = "partition_index"
+) -> list[Target]:
     """Return the targets of a request that names partitions within topics, by the fields `name` and `index`, or by ids of topics."""
     return [
-        find(cluster, getattr(topic, name), getattr(asked, index), getattr(topic, "topic_id", NO_ID)).target
+        find(
+            cluster, getattr(topic, name), getattr(asked, index), getattr(topic, "topic_id", NO_ID)
+        ).target
         for topic in request.topics
         for asked in topic.partitions
     ]
@@ -127,11 +131,20 @@ def led(place: Place, broker: FakeBroker, *, by_id: bool = False, epoch: int = -
     if place.topic is None and by_id:
         raise broker_error("UNKNOWN_TOPIC_ID", "no topic has this id")
     if place.partition is None:
-        raise broker_error("UNKNOWN_TOPIC_OR_PARTITION", "this server does not host this topic-partition")
+        raise broker_error(
+            "UNKNOWN_TOPIC_OR_PARTITION", "this server does not host this topic-partition"
+        )
     if place.partition.leader != broker.node_id:
-        raise broker_error("NOT_LEADER_OR_FOLLOWER", f"broker {broker.node_id} does not lead {place.target.topic}-{place.target.partition}")
+        raise broker_error(
+            "NOT_LEADER_OR_FOLLOWER",
+            f"broker {broker.node_id} does not lead {place.target.topic}-{place.target.partition}",
+        )
     if 0 <= epoch != place.partition.leader_epoch:
-        raise broker_error("FENCED_LEADER_EPOCH" if epoch < place.partition.leader_epoch else "UNKNOWN_LEADER_EPOCH")
+        raise broker_error(
+            "FENCED_LEADER_EPOCH"
+            if epoch < place.partition.leader_epoch
+            else "UNKNOWN_LEADER_EPOCH"
+        )
     return place.partition
 
 
@@ -145,7 +158,12 @@ def name_leader(answer: Any, partition: Partition | None) -> None:
 def endpoints(cluster: FakeCluster, name: str, leaders: set[int]) -> list[Any]:
     """Return the addresses of the leaders that an answer names (KIP-951)."""
     brokers = [cluster.brokers[node] for node in sorted(leaders & cluster.brokers.keys())]
-    return [message(f"{name}.node_endpoints", node_id=broker.node_id, host=broker.host, port=broker.port) for broker in brokers]
+    return [
+        message(
+            f"{name}.node_endpoints", node_id=broker.node_id, host=broker.host, port=broker.port
+        )
+        for broker in brokers
+    ]
 
 
 def code_of(do: Callable[[], object]) -> int:
@@ -189,7 +207,9 @@ def committed(asked: Any) -> Committed:
     """
     if len((asked.committed_metadata or "").encode()) > _LONGEST_METADATA:
         raise broker_error("OFFSET_METADATA_TOO_LARGE")
-    return Committed(asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or "")
+    return Committed(
+        asked.committed_offset, asked.committed_leader_epoch, asked.committed_metadata or ""
+    )
 
 
 def check_coordinates(call: Call, key: str) -> None:
@@ -199,15 +219,23 @@ def check_coordinates(call: Call, key: str) -> None:
         BrokerError: NOT_COORDINATOR.
     """
     if call.broker is not coordinator(call.cluster, key):
-        raise broker_error("NOT_COORDINATOR", f"broker {call.broker.node_id} does not coordinate this")
+        raise broker_error(
+            "NOT_COORDINATOR", f"broker {call.broker.node_id} does not coordinate this"
+        )
 
 
 def told_fenced(call: Call, error: BrokerError, *, since: int) -> int:
     """Return an error's code for the request's version: versions before `since` get INVALID_PRODUCER_EPOCH for PRODUCER_FENCED."""
-    return broker_error("INVALID_PRODUCER_EPOCH").code if error.name == "PRODUCER_FENCED" and call.version < since else error.code
+    return (
+        broker_error("INVALID_PRODUCER_EPOCH").code
+        if error.name == "PRODUCER_FENCED" and call.version < since
+        else error.code
+    )
 
 
-def verified(call: Call, holder: Holder, touched: Touched, *, adds: bool, knows_abortable: bool) -> None:
+def verified(
+    call: Call, holder: Holder, touched: Touched, *, adds: bool, knows_abortable: bool
+) -> None:
     """Check with the coordinator that the request's transaction contains something, or add it, as brokers do (KIP-890).
 
     Raises:
@@ -226,5 +254,7 @@ def verified(call: Call, holder: Holder, touched: Touched, *, adds: bool, knows_
         if error.name == "PRODUCER_FENCED":
             raise broker_error("INVALID_PRODUCER_EPOCH", error.message) from error
         if error.name == "TRANSACTION_ABORTABLE" and not knows_abortable:
-            raise broker_error("INVALID_TXN_STATE", "Partition was not added to the transaction") from error
+            raise broker_error(
+                "INVALID_TXN_STATE", "Partition was not added to the transaction"
+            ) from error
         raise

@@ -50,9 +50,15 @@ def _mend(frame: bytes, header: RequestHeader) -> bytes:
     Kafka reads the first byte, and ignores the surplus at the end.
     """
     written_long = (
-        header.version >= _FLEXIBLE and frame.startswith(_LONG_NULL, header.offset) and len(frame) > header.offset + _LONGEST_NULL
+        header.version >= _FLEXIBLE
+        and frame.startswith(_LONG_NULL, header.offset)
+        and len(frame) > header.offset + _LONGEST_NULL
     )
-    return frame[: header.offset] + frame[header.offset + len(_LONG_NULL) - 1 :] if written_long else frame
+    return (
+        frame[: header.offset] + frame[header.offset + len(_LONG_NULL) - 1 :]
+        if written_long
+        else frame
+    )
 
 
 @answers(ApiKey.METADATA, (0, 13), _targets, mend=_mend)
@@ -73,11 +79,25 @@ def metadata(call: Call) -> None:
         topics = [_asked(call, asked) for asked in request.topics]
     known = [broker for broker in cluster.brokers.values() if broker.is_known]
     brokers = [
-        message("Metadata.response.brokers", node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
+        message(
+            "Metadata.response.brokers",
+            node_id=broker.node_id,
+            host=broker.host,
+            port=broker.port,
+            rack=broker.rack,
+        )
         for broker in known
     ]
     controller_id = known[0].node_id if known else -1
-    call.reply(message("Metadata.response", brokers=brokers, cluster_id=cluster.cluster_id, controller_id=controller_id, topics=topics))
+    call.reply(
+        message(
+            "Metadata.response",
+            brokers=brokers,
+            cluster_id=cluster.cluster_id,
+            controller_id=controller_id,
+            topics=topics,
+        )
+    )
 
 
 def _asked(call: Call, asked: Any) -> Any:
@@ -85,11 +105,18 @@ def _asked(call: Call, asked: Any) -> Any:
     name = _name(cluster, asked)
     code = call.code(Target(name))
     if name is not None and not call.may("Describe", "topic", name):
-        return message("Metadata.response.topics", error_code=_DENIED, name=asked.name, topic_id=asked.topic_id)
+        return message(
+            "Metadata.response.topics", error_code=_DENIED, name=asked.name, topic_id=asked.topic_id
+        )
     if asked.name is None:
         topic = cluster.topics.identified(asked.topic_id)
         if topic is None:
-            return message("Metadata.response.topics", error_code=code or _UNKNOWN_ID, name=None, topic_id=asked.topic_id)
+            return message(
+                "Metadata.response.topics",
+                error_code=code or _UNKNOWN_ID,
+                name=None,
+                topic_id=asked.topic_id,
+            )
         return _known(call, topic, code)
     topic = cluster.topics.named(asked.name)
     return _created(call, asked, code) if topic is None else _known(call, topic, code)
@@ -101,7 +128,10 @@ def _created(call: Call, asked: Any, code: int) -> Any:
     if not is_legal_name(asked.name):
         code = code or _INVALID
     elif not code and cluster.auto_create and call.request.allow_auto_topic_creation:
-        if not (call.may("Create", "topic", asked.name) and call.may("Create", "cluster", "kafka-cluster")):
+        if not (
+            call.may("Create", "topic", asked.name)
+            and call.may("Create", "cluster", "kafka-cluster")
+        ):
             return message("Metadata.response.topics", error_code=_DENIED, name=asked.name)
         cluster.create_topic(asked.name, cluster.default_partitions)
     return message("Metadata.response.topics", error_code=code or _UNKNOWN, name=asked.name)
@@ -109,10 +139,14 @@ def _created(call: Call, asked: Any, code: int) -> Any:
 
 def _known(call: Call, topic: Topic, code: int) -> Any:
     if code:
-        return message("Metadata.response.topics", error_code=code, name=topic.name, topic_id=topic.topic_id)
+        return message(
+            "Metadata.response.topics", error_code=code, name=topic.name, topic_id=topic.topic_id
+        )
     known = {broker.node_id for broker in call.cluster.brokers.values() if broker.is_known}
     partitions = [_partition(partition, known) for partition in topic.partitions]
-    return message("Metadata.response.topics", name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+    return message(
+        "Metadata.response.topics", name=topic.name, topic_id=topic.topic_id, partitions=partitions
+    )
 
 
 def _partition(partition: Partition, known: set[int]) -> Any:

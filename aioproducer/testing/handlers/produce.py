@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.errors import BrokerError, broker_error
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import TRANSACTIONAL
-from aioproducer.testing.handlers.handler import Place, answers, endpoints, find, led, name_leader, targets, verified
+from aioproducer.testing.handlers.handler import (
+    Place,
+    answers,
+    endpoints,
+    find,
+    led,
+    name_leader,
+    targets,
+    verified,
+)
 from aioproducer.testing.log import message_set, only_batch
 from aioproducer.testing.transactions import Holder
 from aioproducer.wire.api import ApiKey
@@ -71,9 +80,19 @@ def produce(call: Call) -> None:
     topics = []
     leaders: set[int] = set()
     for topic in request.topics:
-        partitions = [_partition(call, place, partition, refusal) for partition, place in _places(call.cluster, topic)]
+        partitions = [
+            _partition(call, place, partition, refusal)
+            for partition, place in _places(call.cluster, topic)
+        ]
         leaders.update(answer.current_leader.leader_id for answer in partitions)
-        topics.append(message("Produce.response.topics", name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        topics.append(
+            message(
+                "Produce.response.topics",
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=partitions,
+            )
+        )
     if request.acks == 0:
         if any(answer.error_code for topic in topics for answer in topic.partitions):
             # a closed connection is the only signal that makes such a client refresh its metadata
@@ -81,12 +100,22 @@ def produce(call: Call) -> None:
         else:
             call.reply(None)
         return
-    call.reply(message("Produce.response", topics=topics, node_endpoints=endpoints(call.cluster, "Produce.response", leaders)))
+    call.reply(
+        message(
+            "Produce.response",
+            topics=topics,
+            node_endpoints=endpoints(call.cluster, "Produce.response", leaders),
+        )
+    )
 
 
 def _names_twice(request: Any) -> bool:
     """Return whether a request names a partition more than once."""
-    asked = [(topic.name, topic.topic_id, partition.index) for topic in request.topics for partition in topic.partitions]
+    asked = [
+        (topic.name, topic.topic_id, partition.index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
     return len(set(asked)) != len(asked)
 
 
@@ -98,7 +127,10 @@ def _refusal(call: Call) -> BrokerError | None:
     sent = (partition.records or b"" for topic in request.topics for partition in topic.partitions)
     if any(map(_is_transactional, sent)):
         if request.transactional_id is None:
-            return broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "transactional records without a transactional id")
+            return broker_error(
+                "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+                "transactional records without a transactional id",
+            )
         if not call.may("Write", "transactional_id", request.transactional_id):
             return broker_error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
     return None
@@ -106,7 +138,11 @@ def _refusal(call: Call) -> BrokerError | None:
 
 def _is_transactional(records: Buffer) -> bool:
     """Return whether the first batch belongs to a transaction. Reads its bytes alone, as no check has run yet."""
-    return len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == _MAGIC and bool(records[_ATTRIBUTES_AT] & TRANSACTIONAL)
+    return (
+        len(records) > _ATTRIBUTES_AT
+        and records[_MAGIC_AT] == _MAGIC
+        and bool(records[_ATTRIBUTES_AT] & TRANSACTIONAL)
+    )
 
 
 def _partition(call: Call, place: Place, asked: Any, refusal: BrokerError | None) -> Any:
@@ -157,7 +193,11 @@ def _script(answer: Any, rule: Rule, place: Place) -> None:
     answer.error_message = rule.message
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
     answer.record_errors = [
-        message("Produce.response.topics.partitions.record_errors", batch_index=index, batch_index_error_message=what)
+        message(
+            "Produce.response.topics.partitions.record_errors",
+            batch_index=index,
+            batch_index_error_message=what,
+        )
         for index, what in rule.record_errors.items()
     ]
     if rule.leader is not None:
@@ -171,12 +211,26 @@ def _script(answer: Any, rule: Rule, place: Place) -> None:
 def _append(call: Call, place: Place, records: Any) -> Appended:
     partition = led(place, call.broker, by_id=call.version >= _BY_ID)
     if call.version < _FIRST_WITH_BATCHES:
-        return partition.log.append(message_set(records), leader_epoch=partition.leader_epoch, now_ms=call.cluster.now_ms())
+        return partition.log.append(
+            message_set(records), leader_epoch=partition.leader_epoch, now_ms=call.cluster.now_ms()
+        )
     batch = only_batch(records)
     if batch.compression is Compression.ZSTD and call.version < _WITH_ZSTD:
-        raise broker_error("UNSUPPORTED_COMPRESSION_TYPE", f"Produce requests with version {call.version} are not allowed to use ZStandard")
-    is_verified = batch.is_transactional and call.request.transactional_id is not None and _verify(call, place, batch)
-    return partition.log.append(batch, leader_epoch=partition.leader_epoch, now_ms=call.cluster.now_ms(), is_verified=is_verified)
+        raise broker_error(
+            "UNSUPPORTED_COMPRESSION_TYPE",
+            f"Produce requests with version {call.version} are not allowed to use ZStandard",
+        )
+    is_verified = (
+        batch.is_transactional
+        and call.request.transactional_id is not None
+        and _verify(call, place, batch)
+    )
+    return partition.log.append(
+        batch,
+        leader_epoch=partition.leader_epoch,
+        now_ms=call.cluster.now_ms(),
+        is_verified=is_verified,
+    )
 
 
 def _verify(call: Call, place: Place, batch: RecordBatch) -> bool:
@@ -197,7 +251,9 @@ def _verify(call: Call, place: Place, batch: RecordBatch) -> bool:
     try:
         verified(call, holder, touched, adds=adds, knows_abortable=call.version >= _WITH_ABORTABLE)
     except BrokerError as error:
-        if error.name == "COORDINATOR_NOT_AVAILABLE" or (error.name == "CONCURRENT_TRANSACTIONS" and not adds):
+        if error.name == "COORDINATOR_NOT_AVAILABLE" or (
+            error.name == "CONCURRENT_TRANSACTIONS" and not adds
+        ):
             told = f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
             raise broker_error("NOT_ENOUGH_REPLICAS", told) from error
         raise

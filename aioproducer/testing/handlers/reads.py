@@ -6,7 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import BrokerError, broker_error
-from aioproducer.testing.handlers.handler import Place, answers, endpoints, find, led, name_leader, targets
+from aioproducer.testing.handlers.handler import (
+    Place,
+    answers,
+    endpoints,
+    find,
+    led,
+    name_leader,
+    targets,
+)
 from aioproducer.testing.log import Stamped
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -56,7 +64,10 @@ def fetch(call: Call) -> None:
         call.reply(message("Fetch.response", error_code=_NO_SESSION))
         return
     logs = [
-        place.partition.log for topic in request.topics for _, place in _fetched_places(call.cluster, topic) if place.partition is not None
+        place.partition.log
+        for topic in request.topics
+        for _, place in _fetched_places(call.cluster, topic)
+        if place.partition is not None
     ]
 
     def watch() -> None:
@@ -92,19 +103,37 @@ def _collect(call: Call) -> tuple[Any, bool]:
             is_due = is_due or bool(answer.error_code)
             leaders.add(answer.current_leader.leader_id)
             partitions.append(answer)
-        responses.append(message("Fetch.response.responses", topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
-    response = message("Fetch.response", responses=responses, node_endpoints=endpoints(call.cluster, "Fetch.response", leaders))
+        responses.append(
+            message(
+                "Fetch.response.responses",
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=partitions,
+            )
+        )
+    response = message(
+        "Fetch.response",
+        responses=responses,
+        node_endpoints=endpoints(call.cluster, "Fetch.response", leaders),
+    )
     return response, is_due or size >= call.request.min_bytes
 
 
 def _fetched(call: Call, place: Place, asked: Any, room: int) -> Any:
-    answer = message("Fetch.response.responses.partitions", partition_index=asked.partition, high_watermark=-1, records=())
+    answer = message(
+        "Fetch.response.responses.partitions",
+        partition_index=asked.partition,
+        high_watermark=-1,
+        records=(),
+    )
     code = call.code(place.target)
     if code:
         answer.error_code = code
         return answer
     try:
-        partition = led(place, call.broker, by_id=call.version >= _BY_ID, epoch=asked.current_leader_epoch)
+        partition = led(
+            place, call.broker, by_id=call.version >= _BY_ID, epoch=asked.current_leader_epoch
+        )
         log = partition.log
         answer.high_watermark = log.end_offset
         answer.last_stable_offset = log.last_stable_offset
@@ -113,11 +142,15 @@ def _fetched(call: Call, place: Place, asked: Any, room: int) -> Any:
         is_committed = call.request.isolation_level == _READ_COMMITTED
         if room > 0:
             below = log.last_stable_offset if is_committed else None
-            answer.records = log.read(asked.fetch_offset, min(room, asked.partition_max_bytes), below=below)
+            answer.records = log.read(
+                asked.fetch_offset, min(room, asked.partition_max_bytes), below=below
+            )
         if is_committed and answer.records:
             answer.aborted_transactions = [
                 message(
-                    "Fetch.response.responses.partitions.aborted_transactions", producer_id=one.producer_id, first_offset=one.first_offset
+                    "Fetch.response.responses.partitions.aborted_transactions",
+                    producer_id=one.producer_id,
+                    first_offset=one.first_offset,
                 )
                 for one in log.producers.aborted_within(asked.fetch_offset, log.last_stable_offset)
             ]
@@ -144,7 +177,11 @@ def list_offsets(call: Call) -> None:
     Deviation: there is no tiered storage, so the local log's first offset is the log's, and the last tiered one is -1.
     """
     topics = [
-        message("ListOffsets.response.topics", name=topic.name, partitions=[_listed(call, topic.name, asked) for asked in topic.partitions])
+        message(
+            "ListOffsets.response.topics",
+            name=topic.name,
+            partitions=[_listed(call, topic.name, asked) for asked in topic.partitions],
+        )
         for topic in call.request.topics
     ]
     call.reply(message("ListOffsets.response", topics=topics))
@@ -152,7 +189,12 @@ def list_offsets(call: Call) -> None:
 
 def _listed(call: Call, name: str, asked: Any) -> Any:
     place = find(call.cluster, name, asked.partition_index)
-    answer = message("ListOffsets.response.topics.partitions", partition_index=asked.partition_index, timestamp=-1, offset=-1)
+    answer = message(
+        "ListOffsets.response.topics.partitions",
+        partition_index=asked.partition_index,
+        timestamp=-1,
+        offset=-1,
+    )
     answer.error_code = call.code(place.target)
     if answer.error_code:
         return answer
@@ -162,7 +204,11 @@ def _listed(call: Call, name: str, asked: Any) -> Any:
         answer.error_code = error.code
         return answer
     answer.leader_epoch = partition.leader_epoch
-    end = partition.log.last_stable_offset if call.request.isolation_level == _READ_COMMITTED else partition.log.end_offset
+    end = (
+        partition.log.last_stable_offset
+        if call.request.isolation_level == _READ_COMMITTED
+        else partition.log.end_offset
+    )
     answer.timestamp, answer.offset = _stamped(partition.log, asked.timestamp, end)
     return answer
 
@@ -202,7 +248,11 @@ def offset_for_leader_epoch(call: Call) -> None:
 
 def _epoch_end(call: Call, name: str, asked: Any) -> Any:
     place = find(call.cluster, name, asked.partition)
-    answer = message("OffsetForLeaderEpoch.response.topics.partitions", partition=asked.partition, error_code=call.code(place.target))
+    answer = message(
+        "OffsetForLeaderEpoch.response.topics.partitions",
+        partition=asked.partition,
+        error_code=call.code(place.target),
+    )
     if answer.error_code:
         return answer
     try:

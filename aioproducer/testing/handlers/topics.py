@@ -123,9 +123,15 @@ def _create(call: Call, wanted: Any, answer: Any) -> None:
     cluster = call.cluster
     call.check_scripted(Target(wanted.name))
     _check(cluster, wanted)
-    count = len(wanted.assignments) or (cluster.default_partitions if wanted.num_partitions == -1 else wanted.num_partitions)
+    count = len(wanted.assignments) or (
+        cluster.default_partitions if wanted.num_partitions == -1 else wanted.num_partitions
+    )
     try:
-        cluster.create_topic(wanted.name, count, {config.name: config.value for config in wanted.configs if config.value is not None})
+        cluster.create_topic(
+            wanted.name,
+            count,
+            {config.name: config.value for config in wanted.configs if config.value is not None},
+        )
     # a wrong configuration: the other arguments were checked before
     except ValueError as error:
         raise broker_error("INVALID_CONFIG", str(error)) from error
@@ -140,7 +146,10 @@ def _create(call: Call, wanted: Any, answer: Any) -> None:
 
 def _check(cluster: FakeCluster, wanted: Any) -> None:
     if not is_legal_name(wanted.name):
-        raise broker_error("INVALID_TOPIC_EXCEPTION", f"{wanted.name!r} is no name of a topic: up to 249 of a-z A-Z 0-9 . _ -")
+        raise broker_error(
+            "INVALID_TOPIC_EXCEPTION",
+            f"{wanted.name!r} is no name of a topic: up to 249 of a-z A-Z 0-9 . _ -",
+        )
     if cluster.topics.named(wanted.name) is not None:
         raise broker_error("TOPIC_ALREADY_EXISTS", f"Topic '{wanted.name}' already exists.")
     unknown = sorted(config.name for config in wanted.configs if config.name not in DEFAULTS)
@@ -154,8 +163,12 @@ def _check(cluster: FakeCluster, wanted: Any) -> None:
 
 def _check_assignments(cluster: FakeCluster, wanted: Any) -> None:
     if (wanted.num_partitions, wanted.replication_factor) != (-1, -1):
-        raise broker_error("INVALID_REQUEST", "partitions and replicas are assigned by hand, or counted, not both")
-    if sorted(assigned.partition_index for assigned in wanted.assignments) != list(range(len(wanted.assignments))):
+        raise broker_error(
+            "INVALID_REQUEST", "partitions and replicas are assigned by hand, or counted, not both"
+        )
+    if sorted(assigned.partition_index for assigned in wanted.assignments) != list(
+        range(len(wanted.assignments))
+    ):
         raise broker_error("INVALID_REPLICA_ASSIGNMENT", "partitions are to be numbered from 0 on")
     for assigned in wanted.assignments:
         _check_replicas(cluster, assigned.broker_ids)
@@ -163,8 +176,12 @@ def _check_assignments(cluster: FakeCluster, wanted: Any) -> None:
 
 def _check_counts(cluster: FakeCluster, wanted: Any) -> None:
     if wanted.num_partitions != -1 and wanted.num_partitions < 1:
-        raise broker_error("INVALID_PARTITIONS", "Number of partitions was set to an invalid non-positive value.")
-    if wanted.replication_factor != -1 and not 1 <= wanted.replication_factor <= len(cluster.brokers):
+        raise broker_error(
+            "INVALID_PARTITIONS", "Number of partitions was set to an invalid non-positive value."
+        )
+    if wanted.replication_factor != -1 and not 1 <= wanted.replication_factor <= len(
+        cluster.brokers
+    ):
         raise broker_error(
             "INVALID_REPLICATION_FACTOR",
             f"a replication factor of {wanted.replication_factor}, and {len(cluster.brokers)} for the number of brokers",
@@ -177,8 +194,15 @@ def _check_replicas(cluster: FakeCluster, brokers: Sequence[int]) -> None:
     Raises:
         BrokerError: INVALID_REPLICA_ASSIGNMENT for no broker, an unknown one, or one twice.
     """
-    if not brokers or len(set(brokers)) < len(brokers) or not cluster.brokers.keys() >= set(brokers):
-        raise broker_error("INVALID_REPLICA_ASSIGNMENT", f"{list(brokers)} are not different brokers out of {sorted(cluster.brokers)}")
+    if (
+        not brokers
+        or len(set(brokers)) < len(brokers)
+        or not cluster.brokers.keys() >= set(brokers)
+    ):
+        raise broker_error(
+            "INVALID_REPLICA_ASSIGNMENT",
+            f"{list(brokers)} are not different brokers out of {sorted(cluster.brokers)}",
+        )
 
 
 def _assign(partition: Partition, brokers: Sequence[int]) -> None:
@@ -191,7 +215,12 @@ def _describe(topic: Topic, answer: Any) -> None:
     answer.num_partitions = len(topic.partitions)
     answer.replication_factor = len(topic.partitions[0].replicas)
     answer.configs = [
-        message("CreateTopics.response.topics.configs", name=option.name, value=option.value, config_source=option.source)
+        message(
+            "CreateTopics.response.topics.configs",
+            name=option.name,
+            value=option.value,
+            config_source=option.source,
+        )
         for option in options(topic)
     ]
 
@@ -225,11 +254,17 @@ def _grow(call: Call, wanted: Any) -> None:
         raise broker_error("UNKNOWN_TOPIC_OR_PARTITION", "there is no such topic")
     there = len(topic.partitions)
     if wanted.count <= there:
-        raise broker_error("INVALID_PARTITIONS", f"the number of partitions only grows, from {there} to {wanted.count} it cannot")
+        raise broker_error(
+            "INVALID_PARTITIONS",
+            f"the number of partitions only grows, from {there} to {wanted.count} it cannot",
+        )
     assignments = wanted.assignments
     if assignments is not None:
         if len(assignments) != wanted.count - there:
-            raise broker_error("INVALID_REPLICA_ASSIGNMENT", f"{len(assignments)} assignments for {wanted.count - there} new partitions")
+            raise broker_error(
+                "INVALID_REPLICA_ASSIGNMENT",
+                f"{len(assignments)} assignments for {wanted.count - there} new partitions",
+            )
         for assigned in assignments:
             _check_replicas(call.cluster, assigned.broker_ids)
     if call.request.validate_only:
@@ -267,13 +302,22 @@ def delete_topics(call: Call) -> None:
     for name, topic_id, topic in _asked(call.cluster, call.request):
         error = broker_error(call.code(Target(topic.name if topic else name)))
         if not error.code and topic is None:
-            error = broker_error("UNKNOWN_TOPIC_ID" if name is None else "UNKNOWN_TOPIC_OR_PARTITION", "there is no such topic")
+            error = broker_error(
+                "UNKNOWN_TOPIC_ID" if name is None else "UNKNOWN_TOPIC_OR_PARTITION",
+                "there is no such topic",
+            )
         if topic is not None:
             name, topic_id = topic.name, topic.topic_id
             if not error.code:
                 call.cluster.delete_topic(name)
         responses.append(
-            message("DeleteTopics.response.responses", name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+            message(
+                "DeleteTopics.response.responses",
+                name=name,
+                topic_id=topic_id,
+                error_code=error.code,
+                error_message=error.message,
+            )
         )
     call.reply(message("DeleteTopics.response", responses=responses))
 
@@ -305,7 +349,11 @@ def describe_configs(call: Call) -> None:
         answer = message("DescribeConfigs.response.results", resource_type=kind, resource_name=name)
         try:
             call.check_scripted(_config_target(resource))
-            answer.configs = [_config(kind, option) for option in _options_of(call, kind, name) if _is_config_asked(resource, option)]
+            answer.configs = [
+                _config(kind, option)
+                for option in _options_of(call, kind, name)
+                if _is_config_asked(resource, option)
+            ]
         except BrokerError as error:
             answer.error_code, answer.error_message = error.code, error.message
         results.append(answer)
@@ -321,11 +369,16 @@ def _options_of(call: Call, kind: int, name: str) -> list[Option]:
     if kind == _BROKER and name in {"", str(call.broker.node_id)}:
         cluster = call.cluster
         return [
-            Option("auto.create.topics.enable", str(cluster.auto_create).lower(), _STATIC, _BOOLEAN),
+            Option(
+                "auto.create.topics.enable", str(cluster.auto_create).lower(), _STATIC, _BOOLEAN
+            ),
             Option("broker.id", str(call.broker.node_id), _STATIC, _INT),
             Option("num.partitions", str(cluster.default_partitions), _STATIC, _INT),
         ]
-    raise broker_error("INVALID_REQUEST", f"there is no resource {name!r} of type {kind} here; topics are 2, this broker is 4")
+    raise broker_error(
+        "INVALID_REQUEST",
+        f"there is no resource {name!r} of type {kind} here; topics are 2, this broker is 4",
+    )
 
 
 def _is_config_asked(resource: Any, option: Option) -> bool:

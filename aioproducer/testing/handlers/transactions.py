@@ -51,10 +51,20 @@ def init_producer_id(call: Call) -> None:
     """
     try:
         holder = _holder(call)
-        call.reply(message("InitProducerId.response", producer_id=holder.producer_id, producer_epoch=holder.epoch))
+        call.reply(
+            message(
+                "InitProducerId.response",
+                producer_id=holder.producer_id,
+                producer_epoch=holder.epoch,
+            )
+        )
     except BrokerError as error:
         code = told_fenced(call, error, since=_INIT_WITH_FENCED)
-        call.reply(message("InitProducerId.response", error_code=code, producer_id=_NONE, producer_epoch=_NONE))
+        call.reply(
+            message(
+                "InitProducerId.response", error_code=code, producer_id=_NONE, producer_epoch=_NONE
+            )
+        )
 
 
 def _holder(call: Call) -> Holder:
@@ -64,13 +74,22 @@ def _holder(call: Call) -> Holder:
         call.check_may("Write", "transactional_id", call.request.transactional_id)
     named = Holder(request.producer_id, request.producer_epoch)
     if (named.producer_id == _NONE) is not (named.epoch == _NONE):
-        raise broker_error("INVALID_REQUEST", "a producer id without an epoch, or the other way round")
+        raise broker_error(
+            "INVALID_REQUEST", "a producer id without an epoch, or the other way round"
+        )
     if request.transactional_id is None:
-        if not (call.may("IdempotentWrite", "cluster", "kafka-cluster") or call.may("Write", "topic", None)):
+        if not (
+            call.may("IdempotentWrite", "cluster", "kafka-cluster")
+            or call.may("Write", "topic", None)
+        ):
             raise broker_error("CLUSTER_AUTHORIZATION_FAILED")
         return Holder(transactions.ids.take(), 0)
     check_coordinates(call, request.transactional_id)
-    return transactions.begin(request.transactional_id, request.transaction_timeout_ms, None if named.epoch == _NONE else named)
+    return transactions.begin(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        None if named.epoch == _NONE else named,
+    )
 
 
 # --- AddPartitionsToTxn
@@ -99,18 +118,24 @@ def add_partitions_to_txn(call: Call) -> None:
     PRODUCER_FENCED. Deviation: versions 4 and 5, which Kafka's brokers send each other, close the connection.
     """
     if call.version > _OF_CLIENTS:
-        call.connection.violate(f"AddPartitionsToTxn {call.version} is for brokers; clients ask up to {_OF_CLIENTS}")
+        call.connection.violate(
+            f"AddPartitionsToTxn {call.version} is for brokers; clients ask up to {_OF_CLIENTS}"
+        )
         return
     codes = _added(call, list(_added_places(call.cluster, call.request)))
     topics = []
     for topic in call.request.topics:
         results = [
             message(
-                "AddPartitionsToTxn.response.topics.partitions", partition_index=index, error_code=codes[Target(topic.name or None, index)]
+                "AddPartitionsToTxn.response.topics.partitions",
+                partition_index=index,
+                error_code=codes[Target(topic.name or None, index)],
             )
             for index in topic.partitions
         ]
-        topics.append(message("AddPartitionsToTxn.response.topics", name=topic.name, partitions=results))
+        topics.append(
+            message("AddPartitionsToTxn.response.topics", name=topic.name, partitions=results)
+        )
     call.reply(message("AddPartitionsToTxn.response", topics=topics))
 
 
@@ -124,8 +149,14 @@ def _added(call: Call, asked: list[Place]) -> dict[Target, int]:
         if any(codes.values()):
             return {target: code or _NOT_ATTEMPTED for target, code in codes.items()}
         check_coordinates(call, request.transactional_id)
-        touched = [(place.topic.topic_id, place.partition.index) for place in asked if place.topic and place.partition]
-        call.cluster.transactions.add(request.transactional_id, Holder(request.producer_id, request.producer_epoch), touched)
+        touched = [
+            (place.topic.topic_id, place.partition.index)
+            for place in asked
+            if place.topic and place.partition
+        ]
+        call.cluster.transactions.add(
+            request.transactional_id, Holder(request.producer_id, request.producer_epoch), touched
+        )
     except BrokerError as error:
         return dict.fromkeys(codes, told_fenced(call, error, since=_WITH_FENCED))
     return codes
@@ -185,7 +216,9 @@ def txn_offset_commit(call: Call) -> None:
         holder = Holder(request.producer_id, request.producer_epoch)
         adds, knows_abortable = call.version >= _COMMIT_ADDS, call.version >= _COMMIT_WITH_ABORTABLE
         verified(call, holder, request.group_id, adds=adds, knows_abortable=knows_abortable)
-        group.check_transactional_commit(request.member_id, request.group_instance_id, request.generation_id)
+        group.check_transactional_commit(
+            request.member_id, request.group_instance_id, request.generation_id
+        )
     except BrokerError as error:
         refusal = error
     topics = []
@@ -198,7 +231,9 @@ def txn_offset_commit(call: Call) -> None:
             )
             for asked in topic.partitions
         ]
-        topics.append(message("TxnOffsetCommit.response.topics", name=topic.name, partitions=partitions))
+        topics.append(
+            message("TxnOffsetCommit.response.topics", name=topic.name, partitions=partitions)
+        )
     call.reply(message("TxnOffsetCommit.response", topics=topics))
 
 
@@ -214,7 +249,9 @@ def _keep(call: Call, refusal: BrokerError | None, topic: Any, asked: Any) -> No
     if refusal is not None:
         raise refusal
     pending = call.cluster.groups[call.request.group_id].pending
-    pending.add(call.request.producer_id, (place.topic.topic_id, asked.partition_index), committed(asked))
+    pending.add(
+        call.request.producer_id, (place.topic.topic_id, asked.partition_index), committed(asked)
+    )
 
 
 # --- EndTxn
@@ -242,9 +279,13 @@ def end_txn(call: Call) -> None:
             raises_epoch=call.version >= _RAISES_EPOCH,
         )
     except BrokerError as error:
-        call.reply(message("EndTxn.response", error_code=told_fenced(call, error, since=_WITH_FENCED)))
+        call.reply(
+            message("EndTxn.response", error_code=told_fenced(call, error, since=_WITH_FENCED))
+        )
         return
-    call.reply(message("EndTxn.response", producer_id=holder.producer_id, producer_epoch=holder.epoch))
+    call.reply(
+        message("EndTxn.response", producer_id=holder.producer_id, producer_epoch=holder.epoch)
+    )
 
 
 # --- DescribeTransactions
@@ -262,7 +303,10 @@ def describe_transactions(call: Call) -> None:
     group are a partition of `__consumer_offsets`.
     """
     call.reply(
-        message("DescribeTransactions.response", transaction_states=[_described(call, name) for name in call.request.transactional_ids])
+        message(
+            "DescribeTransactions.response",
+            transaction_states=[_described(call, name) for name in call.request.transactional_ids],
+        )
     )
 
 
@@ -308,7 +352,11 @@ def _topics(call: Call, transaction: Transaction) -> list[Any]:
         elif (topic := call.cluster.topics.identified(touched[0])) is not None:
             partitions.setdefault(topic.name, []).append(touched[1])
     return [
-        message("DescribeTransactions.response.transaction_states.topics", topic=topic, partitions=sorted(set(numbers)))
+        message(
+            "DescribeTransactions.response.transaction_states.topics",
+            topic=topic,
+            partitions=sorted(set(numbers)),
+        )
         for topic, numbers in partitions.items()
         if call.may("Describe", "topic", topic)
     ]
@@ -341,7 +389,12 @@ def list_transactions(call: Call) -> None:
     code = call.code()
     request = call.request
     try:
-        pattern = re.compile(request.transactional_id_pattern or ".*" if call.version >= _LIST_WITH_PATTERN else ".*", re.DOTALL)
+        pattern = re.compile(
+            request.transactional_id_pattern or ".*"
+            if call.version >= _LIST_WITH_PATTERN
+            else ".*",
+            re.DOTALL,
+        )
     except re.error:
         code = code or broker_error("INVALID_REGULAR_EXPRESSION").code
     if code:
@@ -361,7 +414,11 @@ def list_transactions(call: Call) -> None:
         and _is_listed(call, transaction)
     ]
     unknown = [state for state in request.state_filters if state not in _STATES]
-    call.reply(message("ListTransactions.response", unknown_state_filters=unknown, transaction_states=listed))
+    call.reply(
+        message(
+            "ListTransactions.response", unknown_state_filters=unknown, transaction_states=listed
+        )
+    )
 
 
 def _is_listed(call: Call, transaction: Transaction) -> bool:

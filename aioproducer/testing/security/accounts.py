@@ -73,7 +73,9 @@ class Accounts:
         """Add a user, or change the password. `generation` is a number that no earlier password has."""
         self._users[user] = _Account(password, user, generation)
 
-    def grant_token(self, token_id: str, token_hmac: str, owner: str, generation: int, ends: float) -> None:
+    def grant_token(
+        self, token_id: str, token_hmac: str, owner: str, generation: int, ends: float
+    ) -> None:
         """Add a delegation token (KIP-48), which expires at the loop time `ends`."""
         self._tokens[token_id] = _Account(token_hmac, owner, generation, ends)
 
@@ -89,9 +91,13 @@ class Accounts:
     def accepts(self, user: str, password: str) -> bool:
         """Return whether this is the user's password."""
         account = self._users.get(user)
-        return account is not None and hmac.compare_digest(account.password.encode(), password.encode())
+        return account is not None and hmac.compare_digest(
+            account.password.encode(), password.encode()
+        )
 
-    def scram(self, mechanism: str, name: str, *, is_token: bool, now: float) -> ScramCredential | None:
+    def scram(
+        self, mechanism: str, name: str, *, is_token: bool, now: float
+    ) -> ScramCredential | None:
         """Return the SCRAM credential of a user, or of a delegation token that has not expired; None: there is none."""
         account = (self._tokens if is_token else self._users).get(name)
         if account is None or (account.ends is not None and account.ends <= now):
@@ -103,8 +109,17 @@ class Accounts:
 
     def _derived(self, mechanism: str, name: str, account: _Account) -> ScramCredential:
         hash_name = HASHES[mechanism]
-        salt = hashlib.sha256(f"{mechanism} {name} {account.generation}".encode()).digest()[:_SALT_BYTES]
+        salt = hashlib.sha256(f"{mechanism} {name} {account.generation}".encode()).digest()[
+            :_SALT_BYTES
+        ]
         # as Kafka's ScramFormatter: the password is UTF-8 without SASLprep
         salted = hashlib.pbkdf2_hmac(hash_name, account.password.encode(), salt, self.iterations)
         stored = hashlib.new(hash_name, hmac.digest(salted, b"Client Key", hash_name)).digest()
-        return ScramCredential(salt, self.iterations, stored, hmac.digest(salted, b"Server Key", hash_name), account.owner, account.ends)
+        return ScramCredential(
+            salt,
+            self.iterations,
+            stored,
+            hmac.digest(salted, b"Server Key", hash_name),
+            account.owner,
+            account.ends,
+        )

@@ -30,14 +30,26 @@ if TYPE_CHECKING:
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
     from aioproducer.testing.security.mechanisms import MechanismServer
 
-__all__ = ["ANONYMOUS", "MOST_BYTES", "Admission", "Authenticator", "BrokerSecurity", "Ending", "Outcome"]
+__all__ = [
+    "ANONYMOUS",
+    "MOST_BYTES",
+    "Admission",
+    "Authenticator",
+    "BrokerSecurity",
+    "Ending",
+    "Outcome",
+]
 
 ANONYMOUS: Final = "ANONYMOUS"
-MOST_BYTES: Final = 512 * 1024  # of a request during authentication: Kafka's sasl.server.max.receive.size
+MOST_BYTES: Final = (
+    512 * 1024
+)  # of a request during authentication: Kafka's sasl.server.max.receive.size
 _ILLEGAL: Final = broker_error("ILLEGAL_SASL_STATE").code
 _UNSUPPORTED: Final = broker_error("UNSUPPORTED_SASL_MECHANISM").code
 _FAILED: Final = broker_error("SASL_AUTHENTICATION_FAILED").code
-_LEAST_BETWEEN_RENEWALS: Final = 1.0  # seconds; Kafka's KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
+_LEAST_BETWEEN_RENEWALS: Final = (
+    1.0  # seconds; Kafka's KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS
+)
 _AFTER_AUTHENTICATION: Final = "SaslAuthenticate request received after successful authentication"
 
 
@@ -81,10 +93,16 @@ class BrokerSecurity:
         if mechanism in SIMPLE_SERVERS:
             return SIMPLE_SERVERS[mechanism](self.accounts)
         if mechanism == WITH_TOKENS:
-            return OAuthBearerServer(self.listener.tokens or ListenerTokens(), now, self._wall_clock())
+            return OAuthBearerServer(
+                self.listener.tokens or ListenerTokens(), now, self._wall_clock()
+            )
         # numbers instead of chance: a run in virtual time repeats byte for byte
         nonce = hashlib.sha256(b"nonce %d" % next(self._nonces)).hexdigest()[:32]
-        return ScramServer(mechanism, lambda name, is_token: self.accounts.scram(mechanism, name, is_token=is_token, now=now), nonce)
+        return ScramServer(
+            mechanism,
+            lambda name, is_token: self.accounts.scram(mechanism, name, is_token=is_token, now=now),
+            nonce,
+        )
 
 
 class Admission(enum.Enum):
@@ -170,7 +188,11 @@ class Authenticator:
             return self._admit_open(key, now)
         if self._state is _State.EXCHANGE:
             return Admission.SERVE if key == ApiKey.SASL_AUTHENTICATE else Admission.ILLEGAL
-        allowed = {ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS} if self._state is _State.NEW else {ApiKey.SASL_HANDSHAKE}
+        allowed = (
+            {ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS}
+            if self._state is _State.NEW
+            else {ApiKey.SASL_HANDSHAKE}
+        )
         return Admission.SERVE if key in allowed else Admission.CLOSE
 
     def identify(self, principal: str) -> bool:
@@ -192,7 +214,11 @@ class Authenticator:
         before, self.mechanism = self.mechanism, mechanism
         self._server = None
         if mechanism not in self._security.listener.mechanisms:
-            return Outcome(_UNSUPPORTED, ending=Ending.CLOSED if self.is_renewal else Ending.REFUSED, is_end=True)
+            return Outcome(
+                _UNSUPPORTED,
+                ending=Ending.CLOSED if self.is_renewal else Ending.REFUSED,
+                is_end=True,
+            )
         # Kafka answers a renewal by another mechanism without an error, and closes when the first token comes
         if not self.is_renewal or mechanism == before:
             self._server = self._security.server(mechanism, now)
@@ -211,23 +237,30 @@ class Authenticator:
         except Refusal as refusal:
             what = "re-authentication" if self.is_renewal else "authentication"
             return self._refused(
-                refusal.text or f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self.mechanism}"
+                refusal.text
+                or f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self.mechanism}"
             )
         principal = self._server.principal
         if principal is None:
             return Outcome(token=answer)
         if self.is_renewal and principal != self.principal:
-            return self._refused(f"Cannot change principals during re-authentication from User.{self.principal}: User.{principal}")
+            return self._refused(
+                f"Cannot change principals during re-authentication from User.{self.principal}: User.{principal}"
+            )
         return self._authenticated(principal, answer, self._server.ends, now)
 
     def _refused(self, text: str) -> Outcome:
         return Outcome(_FAILED, text, ending=Ending.REFUSED, is_end=True)
 
-    def _authenticated(self, principal: str, answer: bytes, ends: float | None, now: float) -> Outcome:
+    def _authenticated(
+        self, principal: str, answer: bytes, ends: float | None, now: float
+    ) -> Outcome:
         self.principal = principal
         self._state = _State.OPEN
         limit_ms = self._security.listener.session_ms
-        lifetimes = ([limit_ms] if limit_ms else []) + ([] if ends is None else [max(0, int((ends - now) * 1000))])
+        lifetimes = ([limit_ms] if limit_ms else []) + (
+            [] if ends is None else [max(0, int((ends - now) * 1000))]
+        )
         lifetime_ms = min(lifetimes, default=0)
         self.session_ends = now + lifetime_ms / 1000 if lifetimes else None
         return Outcome(token=answer, lifetime_ms=lifetime_ms, is_end=True)
@@ -241,4 +274,6 @@ class Authenticator:
         return Admission.SERVE
 
     def _has_renewed_lately(self, now: float) -> bool:
-        return self._renewal_began is not None and now - self._renewal_began < _LEAST_BETWEEN_RENEWALS
+        return (
+            self._renewal_began is not None and now - self._renewal_began < _LEAST_BETWEEN_RENEWALS
+        )

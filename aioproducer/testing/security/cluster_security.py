@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioproducer.testing.broker import FakeBroker
-    from aioproducer.testing.request_log import Authentication, Dial, ExpiredSession, Journal, TlsFailure
+    from aioproducer.testing.request_log import (
+        Authentication,
+        Dial,
+        ExpiredSession,
+        Journal,
+        TlsFailure,
+    )
     from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
 
 __all__ = ["ClusterSecurity", "Operation", "ResourceType"]
@@ -96,9 +102,20 @@ class ClusterSecurity:
         for security in self._chosen(broker):
             security.accounts.grant(user, password, generation)
 
-    def grant_token(self, token_id: str, token_hmac: str, *, owner: str, lifetime_ms: int = 86_400_000, broker: int | None = None) -> None:
+    def grant_token(
+        self,
+        token_id: str,
+        token_hmac: str,
+        *,
+        owner: str,
+        lifetime_ms: int = 86_400_000,
+        broker: int | None = None,
+    ) -> None:
         """Add a delegation token of `owner` (KIP-48) for SCRAM with `tokenauth=true`; its sessions end with it. Needs a running loop."""
-        generation, ends = next(self._generations), asyncio.get_running_loop().time() + lifetime_ms / 1000
+        generation, ends = (
+            next(self._generations),
+            asyncio.get_running_loop().time() + lifetime_ms / 1000,
+        )
         for security in self._chosen(broker):
             security.accounts.grant_token(token_id, token_hmac, owner, generation, ends)
 
@@ -158,14 +175,21 @@ class ClusterSecurity:
     def allows(self, principal: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Return whether a principal may do this to a resource, as Kafka's StandardAuthorizer where everything else is allowed."""
         whole: Operation = "All"
-        denials = ((who, what, kind, which) for who in (principal, "*") for what in (operation, whole) for which in (name, "*"))
+        denials = (
+            (who, what, kind, which)
+            for who in (principal, "*")
+            for what in (operation, whole)
+            for which in (name, "*")
+        )
         return self._denials.isdisjoint(denials)
 
     @property
     def client_options(self) -> dict[str, Any]:
         """Return the options with which a `Producer` trusts the listeners: its protocol, and the authority that the cluster made."""
         listener = self._every.listener
-        options: dict[str, Any] = {} if listener.protocol == "PLAINTEXT" else {"security_protocol": listener.protocol}
+        options: dict[str, Any] = (
+            {} if listener.protocol == "PLAINTEXT" else {"security_protocol": listener.protocol}
+        )
         if listener.has_tls and self.authority_pem is not None:
             options["ssl_truststore_certificates"] = self.authority_pem.decode()
         return options
@@ -187,11 +211,19 @@ class ClusterSecurity:
 
 
 def _denial(
-    principal: str, operation: Operation, topic: str | None, group: str | None, transactional_id: str | None
+    principal: str,
+    operation: Operation,
+    topic: str | None,
+    group: str | None,
+    transactional_id: str | None,
 ) -> tuple[str, Operation, ResourceType, str]:
     if operation not in get_args(Operation):
         raise ValueError(f"operation is {', '.join(get_args(Operation))}, not {operation!r}")
-    given: dict[ResourceType, str | None] = {"topic": topic, "group": group, "transactional_id": transactional_id}
+    given: dict[ResourceType, str | None] = {
+        "topic": topic,
+        "group": group,
+        "transactional_id": transactional_id,
+    }
     named = [(kind, name) for kind, name in given.items() if name is not None]
     if len(named) > 1:
         raise ValueError("an operation is on one topic, one group or one transactional id")

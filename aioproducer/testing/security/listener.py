@@ -76,9 +76,13 @@ class ListenerTls:
 
     def __post_init__(self) -> None:
         if self.client_auth not in get_args(ClientAuth):
-            raise ValueError(f"client_auth is none, requested or required, not {self.client_auth!r}")
+            raise ValueError(
+                f"client_auth is none, requested or required, not {self.client_auth!r}"
+            )
         if self.client_auth != "none" and self.client_authority is None:
-            raise ValueError(f"client_auth={self.client_auth!r} needs a client_authority, which signs the certificates of clients")
+            raise ValueError(
+                f"client_auth={self.client_auth!r} needs a client_authority, which signs the certificates of clients"
+            )
         unknown = [version for version in self.versions if version not in get_args(TlsVersion)]
         if unknown:
             raise ValueError(f"versions are {', '.join(get_args(TlsVersion))}, not {unknown[0]!r}")
@@ -115,7 +119,9 @@ class ListenerSecurity:
         if self.tokens is not None and WITH_TOKENS not in self.mechanisms:
             object.__setattr__(self, "mechanisms", (*self.mechanisms, WITH_TOKENS))
         if self.protocol not in get_args(SecurityProtocol):
-            raise ValueError(f"protocol is {', '.join(get_args(SecurityProtocol))}, not {self.protocol!r}")
+            raise ValueError(
+                f"protocol is {', '.join(get_args(SecurityProtocol))}, not {self.protocol!r}"
+            )
         known = dict.fromkeys((*MECHANISMS, WITH_TOKENS, *SIMPLE_SERVERS))
         unknown = [name for name in self.mechanisms if name not in known]
         if unknown:
@@ -123,9 +129,13 @@ class ListenerSecurity:
         if self.session_ms < 0:
             raise ValueError(f"session_ms is 0 or more, not {self.session_ms}")
         if self.scram_iterations < _LEAST_ITERATIONS:
-            raise ValueError(f"scram_iterations is {_LEAST_ITERATIONS} or more, as in Kafka, not {self.scram_iterations}")
+            raise ValueError(
+                f"scram_iterations is {_LEAST_ITERATIONS} or more, as in Kafka, not {self.scram_iterations}"
+            )
         if self.tls is not None and not self.has_tls:
-            raise ValueError(f"a listener of {self.protocol} has no TLS: leave out tls, or choose SSL or SASL_SSL")
+            raise ValueError(
+                f"a listener of {self.protocol} has no TLS: leave out tls, or choose SSL or SASL_SSL"
+            )
 
     @property
     def has_tls(self) -> bool:

@@ -26,7 +26,11 @@ _BASE64: Final = rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=
 _SASL_NAME: Final = rb"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"  # ASCII without NUL, "," and "="
 _EXTENSIONS: Final = rb"(?P<extensions>(?:,[A-Za-z]+=[^,\x00]+)*)"
 _CLIENT_FIRST: Final = re.compile(
-    rb"(?P<header>n,(?:a=(?P<authzid>" + _SASL_NAME + rb"))?,)(?P<bare>(?:m=[^,\x00]+,)?n=(?P<name>" + _SASL_NAME + rb"),"
+    rb"(?P<header>n,(?:a=(?P<authzid>"
+    + _SASL_NAME
+    + rb"))?,)(?P<bare>(?:m=[^,\x00]+,)?n=(?P<name>"
+    + _SASL_NAME
+    + rb"),"
     rb"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)" + _EXTENSIONS + rb")"
 )
 _CLIENT_FINAL: Final = re.compile(
@@ -36,7 +40,9 @@ _CLIENT_FINAL: Final = re.compile(
     + _BASE64
     + rb")"
 )
-_OTHER_ID: Final = "Authentication failed: Client requested an authorization id that is different from username"
+_OTHER_ID: Final = (
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
 _INVALID: Final = "Authentication failed: Invalid username or password"
 _PLAIN_PARTS: Final = 3
 _TOKEN_AUTH: Final = b",tokenauth=true"
@@ -84,11 +90,15 @@ class PlainServer:
         """
         parts = token.decode(errors="replace").split("\0")
         if len(parts) != _PLAIN_PARTS:
-            raise Refusal(f"Invalid SASL/PLAIN response: expected {_PLAIN_PARTS} tokens, got {len(parts)}")
+            raise Refusal(
+                f"Invalid SASL/PLAIN response: expected {_PLAIN_PARTS} tokens, got {len(parts)}"
+            )
         authorization_id, user, password = parts
         self.claimed = user
         if not user or not password:
-            raise Refusal(f"Authentication failed: {'password' if user else 'username'} not specified")
+            raise Refusal(
+                f"Authentication failed: {'password' if user else 'username'} not specified"
+            )
         if not self._accounts.accepts(user, password):
             raise Refusal(_INVALID)
         if authorization_id not in {"", user}:
@@ -106,7 +116,9 @@ class ScramServer:
         nonce: the server's part of the nonce: printable ASCII without a comma.
     """
 
-    def __init__(self, mechanism: str, find: Callable[[str, bool], ScramCredential | None], nonce: str) -> None:
+    def __init__(
+        self, mechanism: str, find: Callable[[str, bool], ScramCredential | None], nonce: str
+    ) -> None:
         self.claimed: str | None = None
         self.principal: str | None = None
         self.ends: float | None = None
@@ -122,7 +134,9 @@ class ScramServer:
         Raises:
             Refusal: a message is malformed, the user is unknown, or the proof is wrong.
         """
-        return self._first(token) if self._credential is None else self._final(token, self._credential)
+        return (
+            self._first(token) if self._credential is None else self._final(token, self._credential)
+        )
 
     def _first(self, token: bytes) -> bytes:
         match = _CLIENT_FIRST.fullmatch(token)
@@ -134,14 +148,26 @@ class ScramServer:
             raise Refusal
         if match["authzid"] is not None and _unescaped(match["authzid"]) != self.claimed:
             raise Refusal(_OTHER_ID)
-        self._credential, self._header, self._nonce = credential, match["header"], match["nonce"] + self._own_nonce
-        answer = b"r=%b,s=%b,i=%d" % (self._nonce, base64.b64encode(credential.salt), credential.iterations)
+        self._credential, self._header, self._nonce = (
+            credential,
+            match["header"],
+            match["nonce"] + self._own_nonce,
+        )
+        answer = b"r=%b,s=%b,i=%d" % (
+            self._nonce,
+            base64.b64encode(credential.salt),
+            credential.iterations,
+        )
         self._said = match["bare"] + b"," + answer
         return answer
 
     def _final(self, token: bytes, credential: ScramCredential) -> bytes:
         match = _CLIENT_FINAL.fullmatch(token)
-        if match is None or match["nonce"] != self._nonce or base64.b64decode(match["binding"]) != self._header:
+        if (
+            match is None
+            or match["nonce"] != self._nonce
+            or base64.b64decode(match["binding"]) != self._header
+        ):
             raise Refusal
         said = self._said + b"," + match["unproved"]
         signature = hmac.digest(credential.stored_key, said, self._hash)
@@ -150,7 +176,9 @@ class ScramServer:
             client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
         except (binascii.Error, ValueError):
             raise Refusal from None
-        if not hmac.compare_digest(hashlib.new(self._hash, client_key).digest(), credential.stored_key):
+        if not hmac.compare_digest(
+            hashlib.new(self._hash, client_key).digest(), credential.stored_key
+        ):
             raise Refusal
         self.principal, self.ends = credential.owner, credential.ends
         return b"v=" + base64.b64encode(hmac.digest(credential.server_key, said, self._hash))

@@ -25,7 +25,11 @@ from aioproducer.testing.security.mechanisms import Refusal
 __all__ = ["ListenerTokens", "OAuthBearerServer", "unsecured_token"]
 
 _NAME: Final = rb"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
-_FIRST: Final = re.compile(rb"n,(?:a=(?P<authzid>" + _NAME + rb"))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01")
+_FIRST: Final = re.compile(
+    rb"n,(?:a=(?P<authzid>"
+    + _NAME
+    + rb"))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01"
+)
 _AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)")
 _ERROR_TAKEN: Final = b"\x01"
 _INVALID: Final = {"status": "invalid_token"}
@@ -57,7 +61,9 @@ class ListenerTokens:
     extensions: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def unsecured_token(user: str, seconds: float = 3600.0, *, now: float | None = None, **claims: Any) -> str:
+def unsecured_token(
+    user: str, seconds: float = 3600.0, *, now: float | None = None, **claims: Any
+) -> str:
     """Return a JWT without a signature, which Kafka's default validator and the fake take.
 
     Args:
@@ -74,7 +80,11 @@ def unsecured_token(user: str, seconds: float = 3600.0, *, now: float | None = N
 
 
 def _encoded(part: Mapping[str, Any]) -> str:
-    return base64.urlsafe_b64encode(json.dumps(part, separators=(",", ":")).encode()).decode().rstrip("=")
+    return (
+        base64.urlsafe_b64encode(json.dumps(part, separators=(",", ":")).encode())
+        .decode()
+        .rstrip("=")
+    )
 
 
 def _parsed(message: bytes) -> tuple[bytes | None, str, dict[str, str]]:
@@ -86,7 +96,9 @@ def _parsed(message: bytes) -> tuple[bytes | None, str, dict[str, str]]:
     match = _FIRST.fullmatch(message)
     if match is None:
         raise Refusal
-    pairs = [pair.partition("=")[::2] for pair in match["pairs"].decode("ascii").split("\x01") if pair]
+    pairs = [
+        pair.partition("=")[::2] for pair in match["pairs"].decode("ascii").split("\x01") if pair
+    ]
     bearer = _AUTH.fullmatch(dict(pairs).get("auth", ""))
     if bearer is None or bearer["scheme"].lower() != "bearer" or len(dict(pairs)) < len(pairs):
         raise Refusal
@@ -134,11 +146,20 @@ class OAuthBearerServer:
         """Return the claims of a token; None: it is not good."""
         owner = self._tokens.opaque.get(token)
         if owner is not None:
-            return {"sub": owner, "exp": None, "scope": " ".join(self._tokens.scope), "aud": self._tokens.audience}
+            return {
+                "sub": owner,
+                "exp": None,
+                "scope": " ".join(self._tokens.scope),
+                "aud": self._tokens.audience,
+            }
         claims = _unsecured(token) if self._tokens.unsecured else None
         if claims is None and self._tokens.verify is not None:
             claims = self._tokens.verify(token)
-        if claims is None or not isinstance(claims.get("sub"), str) or not isinstance(claims.get("exp"), (int, float)):
+        if (
+            claims is None
+            or not isinstance(claims.get("sub"), str)
+            or not isinstance(claims.get("exp"), (int, float))
+        ):
             return None
         self.claimed = claims["sub"]
         return claims
@@ -151,24 +172,36 @@ class OAuthBearerServer:
         if max(claims.get("nbf", 0), claims.get("iat", 0)) > self._wall_now:
             return _INVALID
         given = claims.get("aud", "")
-        if self._tokens.audience and self._tokens.audience not in ([given] if isinstance(given, str) else given):
+        if self._tokens.audience and self._tokens.audience not in (
+            [given] if isinstance(given, str) else given
+        ):
             return _INVALID
         scope = claims.get("scope", "")
         if not set(self._tokens.scope) <= set(scope.split() if isinstance(scope, str) else scope):
             return {"status": "insufficient_scope", "scope": " ".join(self._tokens.scope)}
         return None
 
-    def _check_names(self, authorization_id: bytes | None, principal: str, pairs: Mapping[str, str]) -> None:
+    def _check_names(
+        self, authorization_id: bytes | None, principal: str, pairs: Mapping[str, str]
+    ) -> None:
         """Check the authorization id and the extensions."""
-        asked = None if authorization_id is None else authorization_id.decode("ascii").replace("=2C", ",").replace("=3D", "=")
+        asked = (
+            None
+            if authorization_id is None
+            else authorization_id.decode("ascii").replace("=2C", ",").replace("=3D", "=")
+        )
         if asked not in {None, principal}:
             raise Refusal(
                 f"Authentication failed: Client requested an authorization id ({asked}) that is different from the token's principal name"
                 f" ({principal})"
             )
-        wrong = [name for name, value in self._tokens.extensions.items() if pairs.get(name) != value]
+        wrong = [
+            name for name, value in self._tokens.extensions.items() if pairs.get(name) != value
+        ]
         if wrong:
-            raise Refusal(f"Authentication failed: {len(wrong)} extensions are invalid! They are: {', '.join(wrong)}")
+            raise Refusal(
+                f"Authentication failed: {len(wrong)} extensions are invalid! They are: {', '.join(wrong)}"
+            )
 
 
 def _unsecured(token: str) -> Mapping[str, Any] | None:
@@ -177,7 +210,14 @@ def _unsecured(token: str) -> Mapping[str, Any] | None:
     if len(parts) != _PARTS or parts[2]:
         return None
     try:
-        header, claims = (json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in parts[:2])
+        header, claims = (
+            json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+            for part in parts[:2]
+        )
     except ValueError:
         return None
-    return claims if isinstance(header, dict) and header.get("alg") == "none" and isinstance(claims, dict) else None
+    return (
+        claims
+        if isinstance(header, dict) and header.get("alg") == "none" and isinstance(claims, dict)
+        else None
+    )

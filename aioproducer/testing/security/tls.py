@@ -36,8 +36,12 @@ def server_context(tls: ListenerTls) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # TLS 1.0 and 1.1, which a test asks for
-        context.minimum_version, context.maximum_version = (ssl.TLSVersion[version.replace(".", "_")] for version in tls.versions)
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # TLS 1.0 and 1.1, which a test asks for
+        context.minimum_version, context.maximum_version = (
+            ssl.TLSVersion[version.replace(".", "_")] for version in tls.versions
+        )
     if context.minimum_version < ssl.TLSVersion.TLSv1_2:
         context.set_ciphers("DEFAULT:@SECLEVEL=0")
     elif tls.ciphers is not None:
@@ -71,7 +75,15 @@ def new_tls() -> tuple[ListenerTls, bytes]:
 def common_name(tls: ssl.SSLObject) -> str | None:
     """Return the CN of the peer's certificate; None: it showed none."""
     certificate: Any = tls.getpeercert() or {}
-    return next((value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"), None)
+    return next(
+        (
+            value
+            for part in certificate.get("subject", ())
+            for name, value in part
+            if name == "commonName"
+        ),
+        None,
+    )
 
 
 # TLS over any stream, by `ssl.MemoryBIO`: on sockets and on the memory streams of a fake cluster alike, in virtual time too.
@@ -124,7 +136,9 @@ class TlsStream(asyncio.Protocol):
         self._is_server = server_hostname is None
         self._spoil = spoil
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._in, self._out, server_side=self._is_server, server_hostname=server_hostname)
+        self._tls = context.wrap_bio(
+            self._in, self._out, server_side=self._is_server, server_hostname=server_hostname
+        )
         self._transport: Any = None
         self._early: list[bytes] = []
         self._error: Exception | None = None

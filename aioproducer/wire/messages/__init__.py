@@ -21,4 +21,6 @@ from aioproducer.wire.spec import parse
 
 __all__ = ["SPECS"]
 
-SPECS: Final = parse("".join(family.TEXT for family in (produce, transactions, cluster, fetch, groups, admin, sasl)))
+SPECS: Final = parse(
+    "".join(family.TEXT for family in (produce, transactions, cluster, fetch, groups, admin, sasl))
+)

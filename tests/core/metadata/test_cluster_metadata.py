@@ -9,7 +9,14 @@ from batches import whole
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.core.metadata.cluster_metadata import NO_ID, STRIDE, Broker, ClusterMetadata, PartitionView, TopicView
+from aioproducer.core.metadata.cluster_metadata import (
+    NO_ID,
+    STRIDE,
+    Broker,
+    ClusterMetadata,
+    PartitionView,
+    TopicView,
+)
 from aioproducer.wire.schema import message
 
 ID, OTHER_ID = b"one topic's id..", b"another topic id"
@@ -20,18 +27,40 @@ def broker(node_id: int, host: str = "host", port: int = 9092) -> Any:
     return message("Metadata.response.brokers", node_id=node_id, host=host, port=port)
 
 
-def told(name: str | None, partitions: dict[int, tuple[int, int]], *, topic_id: bytes = ID, error: int = 0) -> Any:
+def told(
+    name: str | None,
+    partitions: dict[int, tuple[int, int]],
+    *,
+    topic_id: bytes = ID,
+    error: int = 0,
+) -> Any:
     """A topic of an answer; partitions are leader and epoch by index."""
     listed = [partition(index, leader, epoch) for index, (leader, epoch) in partitions.items()]
-    return message("Metadata.response.topics", name=name, topic_id=topic_id, error_code=error, partitions=listed)
+    return message(
+        "Metadata.response.topics",
+        name=name,
+        topic_id=topic_id,
+        error_code=error,
+        partitions=listed,
+    )
 
 
 def partition(index: int, leader: int, epoch: int, error: int = 0) -> Any:
-    return message("Metadata.response.topics.partitions", partition_index=index, leader_id=leader, leader_epoch=epoch, error_code=error)
+    return message(
+        "Metadata.response.topics.partitions",
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=epoch,
+        error_code=error,
+    )
 
 
-def answer(*topics: Any, brokers: tuple[Any, ...] = (broker(1), broker(2)), cluster_id: str | None = "c") -> Any:
-    return message("Metadata.response", brokers=list(brokers), topics=list(topics), cluster_id=cluster_id)
+def answer(
+    *topics: Any, brokers: tuple[Any, ...] = (broker(1), broker(2)), cluster_id: str | None = "c"
+) -> Any:
+    return message(
+        "Metadata.response", brokers=list(brokers), topics=list(topics), cluster_id=cluster_id
+    )
 
 
 class Merged(NamedTuple):
@@ -41,11 +70,15 @@ class Merged(NamedTuple):
     changed: tuple[TopicView, ...]
 
 
-def take(view: ClusterMetadata, told: Any, *, has_epochs: bool = True, is_urged: bool = False) -> tuple[TopicView, ...]:
+def take(
+    view: ClusterMetadata, told: Any, *, has_epochs: bool = True, is_urged: bool = False
+) -> tuple[TopicView, ...]:
     """The whole of an answer."""
     if not view.take_cluster(told):
         return ()
-    topics = [whole(view.taking(topic, has_epochs=has_epochs, is_urged=is_urged)) for topic in told.topics]
+    topics = [
+        whole(view.taking(topic, has_epochs=has_epochs, is_urged=is_urged)) for topic in told.topics
+    ]
     return tuple(topic for topic in topics if topic is not None)
 
 
@@ -86,7 +119,9 @@ def test_the_same_answer_changes_nothing() -> None:
 
 def test_a_partial_answer_changes_only_its_topics() -> None:
     """MET-03; brokers are the newest answer's."""
-    outcome = merged(answer(told("t", {0: (1, 5)})), answer(told("u", {0: (3, 1)}), brokers=(broker(3, "new"),)))
+    outcome = merged(
+        answer(told("t", {0: (1, 5)})), answer(told("u", {0: (3, 1)}), brokers=(broker(3, "new"),))
+    )
     assert sorted(outcome.view.topics) == ["t", "u"]
     assert leaders(outcome) == [1]
     assert outcome.view.brokers == {3: Broker(3, "new", 9092)}
@@ -137,19 +172,27 @@ def test_a_known_broker_that_is_told_strangely_is_where_it_was(doubtful: tuple[A
 
     It leaves out a broker that it does not know.
     """
-    view = merged(answer(brokers=(broker(1, "known"),)), answer(brokers=(*doubtful, broker(2)))).view
+    view = merged(
+        answer(brokers=(broker(1, "known"),)), answer(brokers=(*doubtful, broker(2)))
+    ).view
     assert view.brokers == {1: Broker(1, "known", 9092), 2: Broker(2, "host", 9092)}
-    assert merged(answer(brokers=(*doubtful, broker(2)))).view.brokers == {2: Broker(2, "host", 9092)}
+    assert merged(answer(brokers=(*doubtful, broker(2)))).view.brokers == {
+        2: Broker(2, "host", 9092)
+    }
 
 
 def test_the_highest_port_is_one() -> None:
     """The range has two ends."""
-    assert merged(answer(brokers=(broker(0, port=65_535), broker(1, port=1)))).view.brokers.keys() == {0, 1}
+    assert merged(
+        answer(brokers=(broker(0, port=65_535), broker(1, port=1)))
+    ).view.brokers.keys() == {0, 1}
 
 
 def test_a_broker_that_is_named_twice_alike_is_one() -> None:
     """There is no doubt about its address."""
-    assert merged(answer(brokers=(broker(1), broker(1)))).view.brokers == {1: Broker(1, "host", 9092)}
+    assert merged(answer(brokers=(broker(1), broker(1)))).view.brokers == {
+        1: Broker(1, "host", 9092)
+    }
 
 
 def test_another_cluster_id_is_another_cluster() -> None:
@@ -170,7 +213,9 @@ def test_a_broker_that_knows_no_cluster_id_is_of_the_same_cluster() -> None:
 
 def test_a_topic_without_a_name_is_passed_over() -> None:
     """It was asked for by its id, not by us."""
-    assert merged(answer(told(None, {0: (1, 1)}), told("t", {0: (1, 1)}))).view.topics.keys() == {"t"}
+    assert merged(answer(told(None, {0: (1, 1)}), told("t", {0: (1, 1)}))).view.topics.keys() == {
+        "t"
+    }
 
 
 def test_a_topic_that_is_told_twice_is_what_was_told_last() -> None:
@@ -181,10 +226,14 @@ def test_a_topic_that_is_told_twice_is_what_was_told_last() -> None:
 # Leaders and epochs
 
 
-@pytest.mark.parametrize(("epoch", "leader"), [(4, 1), (5, 2), (6, 2)], ids=["older", "equal", "newer"])
+@pytest.mark.parametrize(
+    ("epoch", "leader"), [(4, 1), (5, 2), (6, 2)], ids=["older", "equal", "newer"]
+)
 def test_an_older_leader_epoch_is_a_stale_brokers(epoch: int, leader: int) -> None:
     """MET-07: the view keeps the leader with the latest election. Between answers about the same election, the newest answer holds."""
-    assert leaders(merged(answer(told("t", {0: (1, 5)})), answer(told("t", {0: (2, epoch)})))) == [leader]
+    assert leaders(merged(answer(told("t", {0: (1, 5)})), answer(told("t", {0: (2, epoch)})))) == [
+        leader
+    ]
 
 
 def test_five_answers_in_a_row_outdo_an_epoch_that_does_not_work() -> None:
@@ -195,18 +244,32 @@ def test_five_answers_in_a_row_outdo_an_epoch_that_does_not_work() -> None:
     for _ in range(4):
         assert take(view, answer(twice), is_urged=True) == ()
     (topic,) = take(view, answer(told("t", {0: (2, 6), 1: (2, 4)})), is_urged=True)
-    assert topic == view.topics["t"] == TopicView("t", ID, (PartitionView(2, 6), PartitionView(1, 5)))
+    assert (
+        topic == view.topics["t"] == TopicView("t", ID, (PartitionView(2, 6), PartitionView(1, 5)))
+    )
     assert take(view, answer(told("t", {0: (2, 6), 1: (2, 4)})), is_urged=True) == ()
 
 
 @pytest.mark.parametrize(
     "between",
     [
-        pytest.param(lambda view: take(view, answer(told("t", {0: (1, 5)})), is_urged=True), id="an answer with the known epoch"),
-        pytest.param(lambda view: take(view, answer(told("t", {0: (1, 6)})), is_urged=True), id="an answer with a newer one"),
+        pytest.param(
+            lambda view: take(view, answer(told("t", {0: (1, 5)})), is_urged=True),
+            id="an answer with the known epoch",
+        ),
+        pytest.param(
+            lambda view: take(view, answer(told("t", {0: (1, 6)})), is_urged=True),
+            id="an answer with a newer one",
+        ),
         pytest.param(lambda view: view.take_leader("t", 0, 2, 7), id="a hint of a newer election"),
-        pytest.param(lambda view: view.forget("t") or take(view, answer(told("t", {0: (1, 5)}))), id="the topic is forgotten"),
-        pytest.param(lambda view: take(view, answer(told("t", {0: (1, 5)}), cluster_id="d")), id="another cluster"),
+        pytest.param(
+            lambda view: view.forget("t") or take(view, answer(told("t", {0: (1, 5)}))),
+            id="the topic is forgotten",
+        ),
+        pytest.param(
+            lambda view: take(view, answer(told("t", {0: (1, 5)}), cluster_id="d")),
+            id="another cluster",
+        ),
     ],
 )
 def test_older_answers_count_in_a_row(between: Any) -> None:
@@ -247,7 +310,9 @@ def test_epochs_are_compared_by_partition() -> None:
 
 def test_a_topic_that_was_made_anew_begins_anew() -> None:
     """Another id: smaller epochs hold, and there may be fewer partitions."""
-    outcome = merged(answer(told("t", {0: (1, 5), 1: (1, 5)})), answer(told("t", {0: (2, 0)}, topic_id=OTHER_ID)))
+    outcome = merged(
+        answer(told("t", {0: (1, 5), 1: (1, 5)})), answer(told("t", {0: (2, 0)}, topic_id=OTHER_ID))
+    )
     assert outcome.view.topics["t"] == TopicView("t", OTHER_ID, (PartitionView(2, 0),))
 
 
@@ -296,12 +361,18 @@ def endpoint(node_id: int, host: str = "new", port: int = 9093) -> Any:
 HINTED = answer(told("t", {0: (1, 5), 1: (1, 5)}))
 
 
-@pytest.mark.parametrize(("endpoints", "where"), [([], "host"), ([endpoint(2)], "new")], ids=["a known broker", "an address that is told"])
+@pytest.mark.parametrize(
+    ("endpoints", "where"),
+    [([], "host"), ([endpoint(2)], "new")],
+    ids=["a known broker", "an address that is told"],
+)
 def test_a_hint_is_followed(endpoints: list[Any], where: str) -> None:
     """LDR-01: of that partition only; the topic's id stays (LDR-04)."""
     view = merged(HINTED).view
     told = view.take_leader("t", 0, 2, 6, endpoints)
-    assert told == TopicView("t", ID, (PartitionView(2, 6), PartitionView(1, 5))) == view.topics["t"]
+    assert (
+        told == TopicView("t", ID, (PartitionView(2, 6), PartitionView(1, 5))) == view.topics["t"]
+    )
     assert view.brokers[2].host == where
     assert view.brokers[1] == Broker(1, "host", 9092)
 
@@ -346,7 +417,9 @@ def test_a_hint_may_tell_of_a_broker_that_is_new() -> None:
         "nobody's endpoint",
     ],
 )
-def test_a_hint_that_is_no_news_or_cannot_be_followed(name: str, partition: int, leader: int, epoch: int, endpoints: list[Any]) -> None:
+def test_a_hint_that_is_no_news_or_cannot_be_followed(
+    name: str, partition: int, leader: int, epoch: int, endpoints: list[Any]
+) -> None:
     """Nothing changes."""
     view = merged(HINTED).view
     before = state(view)
@@ -382,12 +455,20 @@ def test_a_partition_below_zero_is_none() -> None:
     assert outcome.changed == ()
 
 
-@pytest.mark.parametrize("partitions", [{}, {1: (1, 1)}, {-1: (1, 1)}], ids=["none", "not the first", "below zero"])
-def test_a_topic_without_its_first_partition_cannot_be_used_yet(partitions: dict[int, tuple[int, int]]) -> None:
+@pytest.mark.parametrize(
+    "partitions", [{}, {1: (1, 1)}, {-1: (1, 1)}], ids=["none", "not the first", "below zero"]
+)
+def test_a_topic_without_its_first_partition_cannot_be_used_yet(
+    partitions: dict[int, tuple[int, int]],
+) -> None:
     """No key has a place among no partitions: it counts as a topic that is being made."""
     topic = merged(answer(told("t", partitions))).view.topics["t"]
     assert topic.error is not None
-    assert (topic.error.name, topic.error.retriable, whole(topic.may_settle())) == ("LEADER_NOT_AVAILABLE", True, True)
+    assert (topic.error.name, topic.error.retriable, whole(topic.may_settle())) == (
+        "LEADER_NOT_AVAILABLE",
+        True,
+        True,
+    )
 
 
 def test_no_partitions_told_of_a_topic_that_has_some() -> None:
@@ -401,7 +482,9 @@ def test_no_partitions_told_of_a_topic_that_has_some() -> None:
 @pytest.mark.parametrize("code", [3, 5], ids=["UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE"])
 def test_an_error_that_passes_leaves_what_is_known(code: int) -> None:
     """The topic may be new to that broker only; if it is gone, the partitions' leaders say so."""
-    outcome = merged(answer(told("t", {0: (1, 5)})), answer(told("t", {}, topic_id=NO_ID, error=code)))
+    outcome = merged(
+        answer(told("t", {0: (1, 5)})), answer(told("t", {}, topic_id=NO_ID, error=code))
+    )
     assert outcome == (outcome.view, ())
     assert leaders(outcome) == [1]
 
@@ -421,12 +504,18 @@ def test_a_large_topic_is_taken_in_steps() -> None:
     for epoch in (5, 6):
         before = view.topics.get("t")
         steps = 0
-        for _ in view.taking(told("t", {index: (1 + index % 2, epoch if index else 5) for index in reversed(numbers)})):
+        for _ in view.taking(
+            told(
+                "t", {index: (1 + index % 2, epoch if index else 5) for index in reversed(numbers)}
+            )
+        ):
             steps += 1
             assert view.topics.get("t") is before
         assert steps >= 4
         partitions = view.topics["t"].partitions
-        assert partitions == tuple(PartitionView(1 + index % 2, epoch if index else 5) for index in numbers)
+        assert partitions == tuple(
+            PartitionView(1 + index % 2, epoch if index else 5) for index in numbers
+        )
         assert len(set(map(id, partitions))) <= 3
         assert before is None or partitions[0] is before.partitions[0]
     assert len(list(view.topics["t"].may_settle())) >= 3
@@ -444,7 +533,9 @@ def test_a_missing_leader_among_many_is_seen(index: int) -> None:
 
 def test_an_error_that_does_not_pass_stands_in_the_topics_place() -> None:
     """As when the right to it was taken away (MET-09)."""
-    outcome = merged(answer(told("t", {0: (1, 5)})), answer(told("t", {}, topic_id=NO_ID, error=29)))
+    outcome = merged(
+        answer(told("t", {0: (1, 5)})), answer(told("t", {}, topic_id=NO_ID, error=29))
+    )
     topic = outcome.view.topics["t"]
     assert topic.error is not None
     assert topic.error.name == "TOPIC_AUTHORIZATION_FAILED"
@@ -461,10 +552,16 @@ def test_after_an_error_a_topic_is_as_told() -> None:
 
 
 _ids = st.integers(-3, 4)
-_partitions = st.builds(partition, st.integers(-2, 5), _ids, st.integers(-1, 3), st.sampled_from([0, 5, 9]))
+_partitions = st.builds(
+    partition, st.integers(-2, 5), _ids, st.integers(-1, 3), st.sampled_from([0, 5, 9])
+)
 _topics = st.builds(
     lambda name, topic_id, error, partitions: message(
-        "Metadata.response.topics", name=name, topic_id=topic_id, error_code=error, partitions=partitions
+        "Metadata.response.topics",
+        name=name,
+        topic_id=topic_id,
+        error_code=error,
+        partitions=partitions,
     ),
     st.sampled_from([None, "t", "u"]),
     st.sampled_from([NO_ID, ID, OTHER_ID]),
@@ -474,7 +571,12 @@ _topics = st.builds(
 _answers = st.builds(
     lambda topics, brokers: answer(*topics, brokers=tuple(brokers)),
     st.lists(_topics, max_size=3),
-    st.lists(st.builds(broker, _ids, st.sampled_from(["", "a", "b"]), st.sampled_from([0, 1, 9092, 70_000])), max_size=4),
+    st.lists(
+        st.builds(
+            broker, _ids, st.sampled_from(["", "a", "b"]), st.sampled_from([0, 1, 9092, 70_000])
+        ),
+        max_size=4,
+    ),
 )
 
 
@@ -505,6 +607,11 @@ def test_a_broker_beside_metadata() -> None:
     assert view.brokers[7][:3] == (7, "coordinator", 9093)
     assert view.brokers[1][:3] == (1, "moved", 9094)
     before = dict(view.brokers)
-    for bad in (Broker(8, "", 9092), Broker(8, "host", 0), Broker(8, "host", 70_000), Broker(-1, "host", 9092)):
+    for bad in (
+        Broker(8, "", 9092),
+        Broker(8, "host", 0),
+        Broker(8, "host", 70_000),
+        Broker(-1, "host", 9092),
+    ):
         assert not view.take_broker(bad)
     assert view.brokers == before

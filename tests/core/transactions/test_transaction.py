@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
-from aioproducer.core.transactions.transaction import NEXT, Coordinator, Event, OffsetsCommit, Request, State, Transaction
+from aioproducer.core.transactions.transaction import (
+    NEXT,
+    Coordinator,
+    Event,
+    OffsetsCommit,
+    Request,
+    State,
+    Transaction,
+)
 from aioproducer.core.transactions.transaction_errors import COURSES, Course, Rpc
 from aioproducer.errors import (
     ConnectionLost,
@@ -203,7 +211,12 @@ def test_a_produce_error_of_the_table(name: str, start: Callable[[], Transaction
 
 @pytest.mark.parametrize(
     "cause",
-    [broker_error("INVALID_TXN_STATE"), broker_error("NOT_LEADER_OR_FOLLOWER"), ConnectionLost("gone"), RecordTooLarge("large")],
+    [
+        broker_error("INVALID_TXN_STATE"),
+        broker_error("NOT_LEADER_OR_FOLLOWER"),
+        ConnectionLost("gone"),
+        RecordTooLarge("large"),
+    ],
     ids=repr,
 )
 def test_any_other_failed_record(cause: TransactionError) -> None:
@@ -253,7 +266,9 @@ def test_errors_while_it_aborts_change_nothing() -> None:
         (True, 5, 2, State.ABORTABLE_ERROR),
     ],
 )
-def test_a_missing_number_needs_another_epoch(numbered: bool, init_version: int, version: int, state: State) -> None:
+def test_a_missing_number_needs_another_epoch(
+    numbered: bool, init_version: int, version: int, state: State
+) -> None:
     """EPO-01: before InitProducerId 3 no broker gives another epoch, and the partition's log takes nothing after the gap."""
     one = written(version, init_version=init_version)
     one.fail(ConnectionLost("gone"), "orders-0", 1.0, is_numbered=numbered)
@@ -288,7 +303,9 @@ JOINED = {
 }
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(State, CALLS)), ids=lambda value: value.name)
+@pytest.mark.parametrize(
+    ("state", "event"), list(product(State, CALLS)), ids=lambda value: value.name
+)
 def test_a_call_in_a_state(state: State, event: Event) -> None:
     """The table allows it, or it raises and changes nothing (TXN-01); a call that goes on is joined (TXN-03)."""
     one = begun()
@@ -325,7 +342,10 @@ def test_records_and_offsets_outside_a_transaction(state: State) -> None:
 @pytest.mark.parametrize(
     ("state", "text"),
     [
-        (State.READY, r"send\(\) has no place here: the producer has no transaction open: call begin_transaction\(\)"),
+        (
+            State.READY,
+            r"send\(\) has no place here: the producer has no transaction open: call begin_transaction\(\)",
+        ),
         (State.PREPARING, r"call prepare_transaction\(\) again"),
         (State.PREPARED, r"call commit_transaction\(\) or abort_transaction\(\)"),
         (State.COMMITTING, r"call commit_transaction\(\) again"),
@@ -351,7 +371,12 @@ def test_a_preparation_step_by_step() -> None:
         request = due(one, rpc)
         one.sent(request)
         one.done(request)
-    assert (operation.is_over, operation.error, one.state, one.due()) == (True, None, State.PREPARING, None)
+    assert (operation.is_over, operation.error, one.state, one.due()) == (
+        True,
+        None,
+        State.PREPARING,
+        None,
+    )
     assert one.hand_over() == ("tx", FIRST.producer_id, FIRST.epoch, 1)
     assert one.hand_over() == ("tx", FIRST.producer_id, FIRST.epoch, 1)
     assert one.state is State.PREPARED
@@ -415,7 +440,9 @@ def test_offsets_are_tried_again_alone() -> None:
     """TXN-14: those that are in are not sent again; equal ones still join."""
     one = begun()
     offsets = add_offsets(one)
-    one.refused(due(one, Rpc.COMMIT_OFFSETS), {"in-1": broker_error("COORDINATOR_LOAD_IN_PROGRESS")}, 1.0)
+    one.refused(
+        due(one, Rpc.COMMIT_OFFSETS), {"in-1": broker_error("COORDINATOR_LOAD_IN_PROGRESS")}, 1.0
+    )
     assert list(offsets.offsets) == [TopicPartition("in", 1)]
     assert add_offsets(one) is offsets
 
@@ -533,7 +560,9 @@ def test_version_2_has_its_epoch_already() -> None:
 
 @pytest.mark.parametrize("start", [committing, aborting])
 @pytest.mark.parametrize("identity", [NO_IDENTITY, FIRST, FIRST._replace(epoch=FIRST.epoch - 1)])
-def test_an_end_of_version_2_without_a_newer_epoch(start: Callable[[], Transaction], identity: ProducerIdAndEpoch) -> None:
+def test_an_end_of_version_2_without_a_newer_epoch(
+    start: Callable[[], Transaction], identity: ProducerIdAndEpoch
+) -> None:
     """Under the old epoch, records of the next transaction could become part of the one before (KIP-890): a new one is asked for."""
     one = start()
     request = one.due()

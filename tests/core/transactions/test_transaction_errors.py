@@ -8,7 +8,16 @@ from __future__ import annotations
 import pytest
 
 from aioproducer import errors
-from aioproducer.core.transactions.transaction_errors import COURSES, EXPIRED, REST, Course, Rpc, course_of, error_of, gravest
+from aioproducer.core.transactions.transaction_errors import (
+    COURSES,
+    EXPIRED,
+    REST,
+    Course,
+    Rpc,
+    course_of,
+    error_of,
+    gravest,
+)
 from aioproducer.errors import (
     BrokerError,
     CommitFailed,
@@ -55,7 +64,16 @@ INVALID_TRANSACTION_TIMEOUT           F    A    X    X    X    X    X    A
 TRANSACTION_ABORTABLE                 U    A    A    A    A    F    A    A
 OUT_OF_ORDER_SEQUENCE_NUMBER          X    A    X    X    X    X    X    A
 """
-RPCS = (Rpc.INIT, Rpc.ADD_PARTITIONS, Rpc.ADD_OFFSETS, Rpc.COMMIT_OFFSETS, Rpc.COMMIT, Rpc.ABORT, Rpc.FIND_COORDINATOR, Rpc.PRODUCE)
+RPCS = (
+    Rpc.INIT,
+    Rpc.ADD_PARTITIONS,
+    Rpc.ADD_OFFSETS,
+    Rpc.COMMIT_OFFSETS,
+    Rpc.COMMIT,
+    Rpc.ABORT,
+    Rpc.FIND_COORDINATOR,
+    Rpc.PRODUCE,
+)
 LETTERS = {
     "Q": Course.QUICK,
     "R": Course.RETRY,
@@ -74,7 +92,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("rpc", "name", "course"), ROWS, ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(
+    ("rpc", "name", "course"), ROWS, ids=lambda value: getattr(value, "name", value)
+)
 def test_the_table_is_kafkas(rpc: Rpc, name: str, course: Course) -> None:
     """The course of each error equals the entry of Kafka's table, and of the client's own: a refused offset is not fatal."""
     assert course_of(rpc, broker_error(name)) is course
@@ -94,7 +114,11 @@ def test_what_passes_is_tried_again(rpc: Rpc) -> None:
 
     It does not retry an unknown error code.
     """
-    retriable = [error for error in errors._BY_CODE.values() if error.retriable and error.name not in COURSES[rpc]]
+    retriable = [
+        error
+        for error in errors._BY_CODE.values()
+        if error.retriable and error.name not in COURSES[rpc]
+    ]
     assert retriable
     assert {course_of(rpc, BrokerError(error)) for error in retriable} == {Course.RETRY}
     assert course_of(rpc, broker_error(12_345)) in {Course.UNEXPECTED, Course.ABORTABLE}
@@ -116,44 +140,120 @@ def test_the_gravest_counts() -> None:
     }
     for places in (list(told), list(reversed(told))):
         course, error, where = gravest(Rpc.ADD_PARTITIONS, {place: told[place] for place in places})
-        assert (course, error.name, sorted(where)) == (Course.ABORTABLE, "TOPIC_AUTHORIZATION_FAILED", ["b-0", "b-1"])
+        assert (course, error.name, sorted(where)) == (
+            Course.ABORTABLE,
+            "TOPIC_AUTHORIZATION_FAILED",
+            ["b-0", "b-1"],
+        )
 
 
 def test_a_lookup_outweighs_another_try() -> None:
     """The client looks the coordinator up before it asks again, as that broker is not the coordinator."""
-    course, *_ = gravest(Rpc.COMMIT_OFFSETS, {"a-0": broker_error("COORDINATOR_LOAD_IN_PROGRESS"), "a-1": broker_error("NOT_COORDINATOR")})
+    course, *_ = gravest(
+        Rpc.COMMIT_OFFSETS,
+        {
+            "a-0": broker_error("COORDINATOR_LOAD_IN_PROGRESS"),
+            "a-1": broker_error("NOT_COORDINATOR"),
+        },
+    )
     assert course is Course.LOOKUP
 
 
 # Errors for users
 
 KINDS = [
-    (Rpc.COMMIT, Course.ABORTABLE, "TRANSACTION_ABORTABLE", TransactionAbortable, "abort_transaction"),
-    (Rpc.ADD_PARTITIONS, Course.ABORTABLE, "TOPIC_AUTHORIZATION_FAILED", TransactionAbortable, "Grant Write"),
-    (Rpc.ADD_OFFSETS, Course.ABORTABLE, "GROUP_AUTHORIZATION_FAILED", TransactionAbortable, "Grant Read"),
-    (Rpc.COMMIT_OFFSETS, Course.ABORTABLE, "ILLEGAL_GENERATION", CommitFailed, "join its group again"),
-    (Rpc.COMMIT_OFFSETS, Course.ABORTABLE, "FENCED_INSTANCE_ID", CommitFailed, "join its group again"),
+    (
+        Rpc.COMMIT,
+        Course.ABORTABLE,
+        "TRANSACTION_ABORTABLE",
+        TransactionAbortable,
+        "abort_transaction",
+    ),
+    (
+        Rpc.ADD_PARTITIONS,
+        Course.ABORTABLE,
+        "TOPIC_AUTHORIZATION_FAILED",
+        TransactionAbortable,
+        "Grant Write",
+    ),
+    (
+        Rpc.ADD_OFFSETS,
+        Course.ABORTABLE,
+        "GROUP_AUTHORIZATION_FAILED",
+        TransactionAbortable,
+        "Grant Read",
+    ),
+    (
+        Rpc.COMMIT_OFFSETS,
+        Course.ABORTABLE,
+        "ILLEGAL_GENERATION",
+        CommitFailed,
+        "join its group again",
+    ),
+    (
+        Rpc.COMMIT_OFFSETS,
+        Course.ABORTABLE,
+        "FENCED_INSTANCE_ID",
+        CommitFailed,
+        "join its group again",
+    ),
     (Rpc.PRODUCE, Course.ABORTABLE, "INVALID_TXN_STATE", TransactionAbortable, "abort_transaction"),
-    (Rpc.PRODUCE, Course.FATAL, "PRODUCER_FENCED", ProducerFenced, "who else uses its transactional_id"),
+    (
+        Rpc.PRODUCE,
+        Course.FATAL,
+        "PRODUCER_FENCED",
+        ProducerFenced,
+        "who else uses its transactional_id",
+    ),
     (Rpc.COMMIT, Course.FATAL, "INVALID_PRODUCER_EPOCH", ProducerFenced, "who else"),
-    (Rpc.COMMIT, Course.FATAL, "INVALID_PRODUCER_ID_MAPPING", TransactionFatal, "transactional.id.expiration.ms"),
-    (Rpc.ADD_OFFSETS, Course.FATAL, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", TransactionFatal, "Grant Describe and Write"),
-    (Rpc.INIT, Course.RESET, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", TransactionError, "Grant Describe and Write"),
+    (
+        Rpc.COMMIT,
+        Course.FATAL,
+        "INVALID_PRODUCER_ID_MAPPING",
+        TransactionFatal,
+        "transactional.id.expiration.ms",
+    ),
+    (
+        Rpc.ADD_OFFSETS,
+        Course.FATAL,
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        TransactionFatal,
+        "Grant Describe and Write",
+    ),
+    (
+        Rpc.INIT,
+        Course.RESET,
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        TransactionError,
+        "Grant Describe and Write",
+    ),
     (Rpc.INIT, Course.RESET, "TRANSACTION_ABORTABLE", TransactionError, "asks once more"),
-    (Rpc.INIT, Course.FATAL, "INVALID_TRANSACTION_TIMEOUT", TransactionFatal, "transaction.max.timeout.ms"),
+    (
+        Rpc.INIT,
+        Course.FATAL,
+        "INVALID_TRANSACTION_TIMEOUT",
+        TransactionFatal,
+        "transaction.max.timeout.ms",
+    ),
     (Rpc.ABORT, Course.UNEXPECTED, "POLICY_VIOLATION", TransactionFatal, "start a new one"),
 ]
 
 
-@pytest.mark.parametrize(("rpc", "course", "name", "kind", "hint"), KINDS, ids=lambda value: getattr(value, "name", None))
-def test_what_the_application_is_told(rpc: Rpc, course: Course, name: str, kind: type[TransactionError], hint: str) -> None:
+@pytest.mark.parametrize(
+    ("rpc", "course", "name", "kind", "hint"), KINDS, ids=lambda value: getattr(value, "name", None)
+)
+def test_what_the_application_is_told(
+    rpc: Rpc, course: Course, name: str, kind: type[TransactionError], hint: str
+) -> None:
     """The kind says how bad it is, the hint what helps, the text what happened; the broker's error is the cause."""
     cause = broker_error(name)
     error = error_of(rpc, course, cause, "orders-1")
     assert type(error) is kind
     assert hint in error.hint
     assert str(error) == f"{error.reason}. {error.hint}"
-    assert {name, "orders-1"} <= set(error.reason.replace(":", " ").replace("(", " ").replace(",", " ").split())
+    assert {name, "orders-1"} <= set(
+        error.reason.replace(":", " ").replace("(", " ").replace(",", " ").split()
+    )
     assert ("unexpected" in error.reason) is (course is Course.UNEXPECTED)
     assert error.__cause__ is cause
 
@@ -171,15 +271,21 @@ def test_a_time_out_is_no_newer_producer(name: str) -> None:
 
 def test_other_errors_do_not_become_a_time_out() -> None:
     """However long it took."""
-    error = error_of(Rpc.COMMIT, Course.FATAL, broker_error("INVALID_PRODUCER_ID_MAPPING"), expired_ms=60_000)
+    error = error_of(
+        Rpc.COMMIT, Course.FATAL, broker_error("INVALID_PRODUCER_ID_MAPPING"), expired_ms=60_000
+    )
     assert type(error) is TransactionFatal
-    error = error_of(Rpc.PRODUCE, Course.ABORTABLE, broker_error("INVALID_TXN_STATE"), expired_ms=60_000)
+    error = error_of(
+        Rpc.PRODUCE, Course.ABORTABLE, broker_error("INVALID_TXN_STATE"), expired_ms=60_000
+    )
     assert type(error) is TransactionAbortable
 
 
 def test_a_record_that_found_no_broker() -> None:
     """It has no code, and its transaction can be aborted."""
-    error = error_of(Rpc.PRODUCE, Course.ABORTABLE, ConnectionLost("b:1 closed the connection"), "orders-0")
+    error = error_of(
+        Rpc.PRODUCE, Course.ABORTABLE, ConnectionLost("b:1 closed the connection"), "orders-0"
+    )
     assert type(error) is TransactionAbortable
     assert "orders-0: b:1 closed the connection" in error.reason
 
@@ -189,7 +295,12 @@ def test_each_look_at_an_error_is_its_own() -> None:
     error = error_of(Rpc.COMMIT, Course.FATAL, broker_error("INVALID_PRODUCER_ID_MAPPING"))
     again = error.again()
     assert again is not error
-    assert (type(again), again.reason, again.hint, again.__cause__) == (type(error), error.reason, error.hint, error.__cause__)
+    assert (type(again), again.reason, again.hint, again.__cause__) == (
+        type(error),
+        error.reason,
+        error.hint,
+        error.__cause__,
+    )
 
 
 @pytest.mark.parametrize("code", [ErrorCode(12_345, "UNKNOWN_ERROR_CODE")])

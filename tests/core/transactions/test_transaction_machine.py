@@ -16,13 +16,25 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
 from aioproducer.core.transactions.transaction import Operation, Request, State, Transaction
 from aioproducer.core.transactions.transaction_errors import Rpc
-from aioproducer.errors import ConnectionLost, KafkaError, TransactionError, TransactionMisuse, broker_error
+from aioproducer.errors import (
+    ConnectionLost,
+    KafkaError,
+    TransactionError,
+    TransactionMisuse,
+    broker_error,
+)
 from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 VERDICTS = {Rpc.COMMIT: "committed", Rpc.ABORT: "aborted"}
 NOBODYS = -1  # a transaction that a straggler opened
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
-ANSWERS = st.sampled_from(["ok"] * 10 + ["lost before"] * 2 + ["lost after"] + ["again", "moved", "abortable"] + ["straggler"] * 3)
+ANSWERS = st.sampled_from(
+    ["ok"] * 10
+    + ["lost before"] * 2
+    + ["lost after"]
+    + ["again", "moved", "abortable"]
+    + ["straggler"] * 3
+)
 OFFSETS: dict[tuple[str, int], OffsetAndMetadata] = {TopicPartition("in", 0): OffsetAndMetadata(5)}
 
 
@@ -40,7 +52,9 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.identity = NO_IDENTITY
-        self.open: int | None = None  # the number of the client's transaction that has its data here
+        self.open: int | None = (
+            None  # the number of the client's transaction that has its data here
+        )
         self.ends: dict[int, str] = {}
         self.last = ""
 
@@ -82,7 +96,9 @@ class Machine(RuleBasedStateMachine):
         self.stragglers: list[Straggler] = []
         self.calls: list[tuple[str, int, Operation]] = [("init", 0, self.one.initialize())]
         self.written: dict[int, set[TopicPartition]] = {}
-        self.answered: tuple[Straggler, ProducerIdAndEpoch] | None = None  # carried out, and the answer was lost: a retry is known again
+        self.answered: tuple[Straggler, ProducerIdAndEpoch] | None = (
+            None  # carried out, and the answer was lost: a retry is known again
+        )
 
     def call(self, name: str) -> None:
         before = self.one.state
@@ -137,7 +153,10 @@ class Machine(RuleBasedStateMachine):
         self.level = self.level if happens else level
         assert self.one.version == version
 
-    @rule(answers=st.lists(ANSWERS, min_size=1, max_size=40), verdict=st.sampled_from(["commit", "abort"]))
+    @rule(
+        answers=st.lists(ANSWERS, min_size=1, max_size=40),
+        verdict=st.sampled_from(["commit", "abort"]),
+    )
     def go_on(self, answers: list[str], verdict: str) -> None:
         """Transactions, one step after another; `verdict`: of what is open."""
         for answer in answers:
@@ -166,16 +185,34 @@ class Machine(RuleBasedStateMachine):
             if request.rpc is not Rpc.INIT:
                 self.stragglers.append(sent)
             self.one.lost(request)
-        elif answer == "lost after" and (request.rpc is Rpc.INIT or sent.identity == self.coordinator.identity):
+        elif answer == "lost after" and (
+            request.rpc is Rpc.INIT or sent.identity == self.coordinator.identity
+        ):
             self.answered = (sent, self._carry_out(sent))
             self.one.lost(request)
         elif answer in ("again", "moved"):
-            self.one.refused(request, {"": broker_error("NOT_COORDINATOR" if answer == "moved" else "CONCURRENT_TRANSACTIONS")}, 1.0)
+            self.one.refused(
+                request,
+                {
+                    "": broker_error(
+                        "NOT_COORDINATOR" if answer == "moved" else "CONCURRENT_TRANSACTIONS"
+                    )
+                },
+                1.0,
+            )
         elif answer == "abortable":
             self.one.refused(request, {"": broker_error("TRANSACTION_ABORTABLE")}, 1.0)
-        elif request.rpc is not Rpc.INIT and sent.identity != self.coordinator.identity and not self._is_known_again(sent):
+        elif (
+            request.rpc is not Rpc.INIT
+            and sent.identity != self.coordinator.identity
+            and not self._is_known_again(sent)
+        ):
             self.one.refused(request, {"": broker_error("PRODUCER_FENCED")}, 1.0)
-        elif self.coordinator.ends.get(self.one.number, VERDICTS.get(request.rpc)) != VERDICTS.get(request.rpc) and request.rpc in VERDICTS:
+        elif (
+            self.coordinator.ends.get(self.one.number, VERDICTS.get(request.rpc))
+            != VERDICTS.get(request.rpc)
+            and request.rpc in VERDICTS
+        ):
             self.one.refused(request, {"": broker_error("INVALID_TXN_STATE")}, 1.0)
         else:
             identity = self._carry_out(sent)
@@ -198,8 +235,13 @@ class Machine(RuleBasedStateMachine):
         """An old request arrives. The coordinator carries it out if its epoch holds, on the transaction that is open by then."""
         straggler = self.stragglers.pop(0) if self.stragglers else None
         if straggler is not None and straggler.identity == self.coordinator.identity:
-            is_current = straggler.number == self.one.number and straggler.number not in self.coordinator.ends
-            identity = self.coordinator.carry_out(straggler, straggler.number if is_current else self.coordinator.open or NOBODYS)
+            is_current = (
+                straggler.number == self.one.number
+                and straggler.number not in self.coordinator.ends
+            )
+            identity = self.coordinator.carry_out(
+                straggler, straggler.number if is_current else self.coordinator.open or NOBODYS
+            )
             self.answered = (straggler, identity)
             self.ends_are_what_was_asked()
             self.nothing_is_committed_that_nobody_commits()
@@ -210,10 +252,16 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "one"):
             return
         for name, number, operation in self.calls:
-            if not operation.is_over or operation.error is not None or name not in ("commit", "abort"):
+            if (
+                not operation.is_over
+                or operation.error is not None
+                or name not in ("commit", "abort")
+            ):
                 continue
             end = self.coordinator.ends.get(number)
-            others = [other for called, of, other in self.calls if (called, of) == ("abort", number)]
+            others = [
+                other for called, of, other in self.calls if (called, of) == ("abort", number)
+            ]
             if name == "commit" and number in self.written:
                 assert end == "committed", (number, end)
             elif name == "abort" or others:
@@ -224,12 +272,18 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "one"):
             return
         asked = {number for name, number, _ in self.calls if name == "commit"}
-        assert {number for number, end in self.coordinator.ends.items() if end == "committed"} <= asked
+        assert {
+            number for number, end in self.coordinator.ends.items() if end == "committed"
+        } <= asked
 
     @invariant()
     def operations_end_with_their_transaction(self) -> None:
         """No operation is pending while no transaction is open."""
-        if hasattr(self, "one") and self.one.state in (State.READY, State.FATAL_ERROR, State.UNINITIALIZED):
+        if hasattr(self, "one") and self.one.state in (
+            State.READY,
+            State.FATAL_ERROR,
+            State.UNINITIALIZED,
+        ):
             assert all(operation.is_over for _, _, operation in self.calls)
             assert self.one.due() is None
             assert not self.one.pending

@@ -44,12 +44,17 @@ class Clock:
         return self.now
 
 
-def engine_context(config: ProducerConfig, loop: Any, *, spawn: Any = None, chance: float = 0.0) -> EngineContext:
+def engine_context(
+    config: ProducerConfig, loop: Any, *, spawn: Any = None, chance: float = 0.0
+) -> EngineContext:
     """Return what the parts of a producer share. It records no metrics."""
     instruments: Any = SimpleNamespace(
-        recorder=SilentRecorder(config, Metrics("me", Windows(), version="", began_ms=0), loop), identity=lambda _identity: None
+        recorder=SilentRecorder(config, Metrics("me", Windows(), version="", began_ms=0), loop),
+        identity=lambda _identity: None,
     )
-    return EngineContext(config, loop, SimpleNamespace(spawn=spawn), Backoff(0.1, 1.0), lambda: chance, instruments)
+    return EngineContext(
+        config, loop, SimpleNamespace(spawn=spawn), Backoff(0.1, 1.0), lambda: chance, instruments
+    )
 
 
 class Parts:
@@ -61,18 +66,38 @@ class Parts:
         path = FastPath(lambda: NOW_MS, None)  # type: ignore[arg-type]
         self.budget = LoopBudget(clock, path)
         self.pool = BufferPool(self.config.buffer_memory, lambda: None)
-        self.queues = PartitionQueues(chosen_build.FULL, linger=0.0, lifetime=1000.0, on_close=partial(settle, self.pool), on_open=on_open)
-        context = chosen_build.DeliveryContext(clock, lambda _error, _count: None, lambda: NOW_MS / 1000)
-        shares = PartitionQuota(self.pool, self.queues) if self.config.circuit_breaker_class is not None else None
+        self.queues = PartitionQueues(
+            chosen_build.FULL,
+            linger=0.0,
+            lifetime=1000.0,
+            on_close=partial(settle, self.pool),
+            on_open=on_open,
+        )
+        context = chosen_build.DeliveryContext(
+            clock, lambda _error, _count: None, lambda: NOW_MS / 1000
+        )
+        shares = (
+            PartitionQuota(self.pool, self.queues)
+            if self.config.circuit_breaker_class is not None
+            else None
+        )
         parts: Any = (self.budget, self.queues, self.pool, context)
-        self.sizing = BatchSizing(self.config, clock, *parts, ratios=CompressionRatios(), shares=shares)
-        self.appender = Appender(engine_context(self.config, clock), path, *parts, room=self.sizing, shares=shares)
-        self._validation = RecordValidation(self.config, PendingSend, lambda _what, function, *given: function(*given))
+        self.sizing = BatchSizing(
+            self.config, clock, *parts, ratios=CompressionRatios(), shares=shares
+        )
+        self.appender = Appender(
+            engine_context(self.config, clock), path, *parts, room=self.sizing, shares=shares
+        )
+        self._validation = RecordValidation(
+            self.config, PendingSend, lambda _what, function, *given: function(*given)
+        )
         self.routing = install(self.queues, topic(*(leaders or (1,)), name="orders"))
 
     def place(self, partition: int | None = None) -> Any:
         """Append a record by the slow path. Returns its delivery, or None."""
-        return self.appender.place(self._validation.record("orders", b"v", None, partition, None, ()), self.routing)
+        return self.appender.place(
+            self._validation.record("orders", b"v", None, partition, None, ()), self.routing
+        )
 
     def use_up(self, left: int = 0) -> int:
         """Take all memory but `left` bytes. Returns the bytes that were taken."""

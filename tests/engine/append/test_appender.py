@@ -31,7 +31,10 @@ def test_rows_are_taken_whole_where_kafkas_partitioner_puts_them(
     parts = Parts(*[1] * partitions, **options)
     parts.queues.availability.avoid(parts.routing.queues[0])
     takes = parts.appender.takes_rows
-    assert (takes("orders", is_named=True, keyed=False), takes("orders", is_named=False, keyed=True)) == (named, keyed)
+    assert (
+        takes("orders", is_named=True, keyed=False),
+        takes("orders", is_named=False, keyed=True),
+    ) == (named, keyed)
     assert takes("orders", is_named=False, keyed=False) is no_key
     assert takes("unknown", is_named=True, keyed=True)
 
@@ -46,7 +49,10 @@ def test_a_partition_that_is_not_there_is_waited_for() -> None:
 async def test_the_first_record_without_a_key_is_encoded_once() -> None:
     """No partition is the sticky one yet: the slow path goes on with the bytes."""
     called: list[bytes] = []
-    async with running(value_serializer=lambda value: called.append(value) or value) as (cluster, producer):
+    async with running(value_serializer=lambda value: called.append(value) or value) as (
+        cluster,
+        producer,
+    ):
         topic = producer.topic("orders")
         await topic.ready()
         await producer.send("orders", b"k", b"k")

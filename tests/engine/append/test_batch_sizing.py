@@ -49,7 +49,12 @@ def test_a_batch_opens_with_few_bytes(options: dict[str, Any], size: int, grante
     parts = Parts(**options)
     batch = opened(parts, size)
     assert batch.open.granted == granted
-    assert batch.credit == parts.config.buffer_memory - parts.pool.available == parts.budget.spent == granted + BATCH_OVERHEAD
+    assert (
+        batch.credit
+        == parts.config.buffer_memory - parts.pool.available
+        == parts.budget.spent
+        == granted + BATCH_OVERHEAD
+    )
 
 
 def test_a_batch_grows_once_to_its_full_size() -> None:
@@ -100,7 +105,12 @@ def test_batches_open_with_least_bytes_after_memory_was_short() -> None:
         (lambda parts: parts.pool.take(parts.pool.available // 2), 1024 - OVERHEAD),
         (lambda parts: parts.pool.take(parts.pool.available - 500), 500),
     ],
-    ids=["usual", "a broker found one too large", "less than half of memory is free", "less than batch_size is free"],
+    ids=[
+        "usual",
+        "a broker found one too large",
+        "less than half of memory is free",
+        "less than batch_size is free",
+    ],
 )
 def test_a_full_batch_that_waits_grows_beyond_batch_size(prepare: Any, grows_by: int) -> None:
     """By three times its size, if its broker takes that much; while less than half of the memory is free, by as much as another batch."""
@@ -112,7 +122,9 @@ def test_a_full_batch_that_waits_grows_beyond_batch_size(prepare: Any, grows_by:
     assert parts.sizing.widen(batch, 100) is bool(grows_by)
     assert batch.open.granted == 1024 - OVERHEAD + grows_by
     assert before - parts.pool.available == grows_by
-    assert parts.budget.spent - spent == min(grows_by, parts.sizing.limit), "other iterations fill the rest"
+    assert parts.budget.spent - spent == min(grows_by, parts.sizing.limit), (
+        "other iterations fill the rest"
+    )
     assert parts.routing.queues[0].is_sendable is bool(grows_by)
 
 
@@ -137,32 +149,49 @@ def test_a_closed_batch_gives_back_what_it_did_not_use() -> None:
     batch.open.append(NOW_MS, None, b"v" * 100)
     parts.queues.close(queue)
     size = len(batch.payload)
-    assert parts.config.buffer_memory - parts.pool.available == batch.credit == size + BATCH_OVERHEAD
+    assert (
+        parts.config.buffer_memory - parts.pool.available == batch.credit == size + BATCH_OVERHEAD
+    )
     assert queue.filled == parts.routing.share == size
     shrink(parts.pool, batch, batch.credit + 50)
     assert batch.credit == size + BATCH_OVERHEAD, "only an older format makes a batch larger"
     batch.magic = 1
     shrink(parts.pool, batch, batch.credit + 50)
-    assert parts.config.buffer_memory - parts.pool.available == batch.credit == size + BATCH_OVERHEAD + 50
+    assert (
+        parts.config.buffer_memory - parts.pool.available
+        == batch.credit
+        == size + BATCH_OVERHEAD + 50
+    )
 
 
 def test_a_batch_that_opens_at_full_size_counts_as_a_small_one() -> None:
     """In the loop budget: this iteration perhaps does not fill it. In plain Python it opens small, unless it is behind a full one."""
     parts = Parts(batch_size=16_384)
-    assert parts.sizing.open_wide(parts.routing.queues[0], NOW_MS, 100, nothing, behind=False) is not None
+    assert (
+        parts.sizing.open_wide(parts.routing.queues[0], NOW_MS, 100, nothing, behind=False)
+        is not None
+    )
     batch = parts.routing.queues[0].current
     assert batch is not None
     assert batch.credit == (FIRST if RECORD_OVERHEAD else parts.sizing.limit) + BATCH_OVERHEAD
     assert parts.budget.spent == FIRST + BATCH_OVERHEAD
 
 
-@pytest.mark.parametrize(("behind", "short", "granted"), [(True, False, 16_384 - OVERHEAD), (True, True, LEAST), (False, True, FIRST)])
-def test_a_batch_behind_a_full_one_opens_at_full_size(behind: bool, short: bool, granted: int) -> None:
+@pytest.mark.parametrize(
+    ("behind", "short", "granted"),
+    [(True, False, 16_384 - OVERHEAD), (True, True, LEAST), (False, True, FIRST)],
+)
+def test_a_batch_behind_a_full_one_opens_at_full_size(
+    behind: bool, short: bool, granted: int
+) -> None:
     """If there is memory for that."""
     parts = Parts(batch_size=16_384)
     if short:
         parts.use_up(FIRST + BATCH_OVERHEAD)
-    assert parts.sizing.open_wide(parts.routing.queues[0], NOW_MS, 100, nothing, behind=behind) is not None
+    assert (
+        parts.sizing.open_wide(parts.routing.queues[0], NOW_MS, 100, nothing, behind=behind)
+        is not None
+    )
     batch = parts.routing.queues[0].current
     assert batch is not None
     assert batch.open is not None
@@ -172,7 +201,11 @@ def test_a_batch_behind_a_full_one_opens_at_full_size(behind: bool, short: bool,
 def test_memory_for_many_records_is_there_or_not() -> None:
     """The number counts an open batch for each partition, and the overhead of each record."""
     parts = Parts(batch_size=1024)
-    need = 5000 + 10 * (24 + RECORD_OVERHEAD) + (3 + 5000 // (1024 - OVERHEAD) + 1) * (1024 - OVERHEAD + BATCH_OVERHEAD)
+    need = (
+        5000
+        + 10 * (24 + RECORD_OVERHEAD)
+        + (3 + 5000 // (1024 - OVERHEAD) + 1) * (1024 - OVERHEAD + BATCH_OVERHEAD)
+    )
     parts.use_up(need)
     assert parts.sizing.is_there(5000, 10, 3)
     parts.pool.take(1)
@@ -185,7 +218,9 @@ def test_memory_for_many_records_is_there_or_not() -> None:
 
 
 @pytest.mark.parametrize(("narrow", "room"), [(False, MIB - OVERHEAD), (True, 1024 - OVERHEAD)])
-def test_rows_that_are_there_at_once_go_in_batches_of_batch_max_size(narrow: bool, room: int) -> None:
+def test_rows_that_are_there_at_once_go_in_batches_of_batch_max_size(
+    narrow: bool, room: int
+) -> None:
     """Also while memory is short: the batch takes none before its rows are there."""
     parts = Parts(batch_size=1024, batch_max_size=MIB, max_request_size=2 * MIB)
     parts.routing.is_narrow = narrow

@@ -11,7 +11,13 @@ import pytest
 from whole import jumping, running
 
 from aioproducer import Interceptor, Producer, ProducerRecord, RecordMetadata
-from aioproducer.errors import KafkaError, ProducerClosed, RecordTooLarge, SerializationError, UsageError
+from aioproducer.errors import (
+    KafkaError,
+    ProducerClosed,
+    RecordTooLarge,
+    SerializationError,
+    UsageError,
+)
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -42,20 +48,36 @@ class Steps:
         self.made.append(("serializer", value))
         return bytes(value)
 
-    def choose(self, _topic: str, _key: bytes | None, value: bytes | None, _partitions: int, _available: object) -> int:
+    def choose(
+        self,
+        _topic: str,
+        _key: bytes | None,
+        value: bytes | None,
+        _partitions: int,
+        _available: object,
+    ) -> int:
         self.made.append(("partitioner", value))
         if value == b"bad":
             raise ValueError(value)
         return 1
 
     def options(self, *kinds: str) -> dict[str, Any]:
-        made = {"interceptors": [self], "value_serializer": self.serialize, "partitioner": self.choose}
+        made = {
+            "interceptors": [self],
+            "value_serializer": self.serialize,
+            "partitioner": self.choose,
+        }
         return {name: made[name] for name in kinds}
 
 
 ALL = ("interceptors", "value_serializer", "partitioner")
 SOME = [ALL, ALL[:1], ALL[2:], ALL[:2], ALL[1:], ALL[::2]]
-FULL: dict[str, Any] = {"buffer_memory": 20_000, "batch_size": 2_000, "max_request_size": 4_000, "linger_ms": 5}
+FULL: dict[str, Any] = {
+    "buffer_memory": 20_000,
+    "batch_size": 2_000,
+    "max_request_size": 4_000,
+    "linger_ms": 5,
+}
 
 
 def slow_sends(producer: Producer[Any, Any]) -> list[object]:
@@ -89,27 +111,43 @@ async def test_records_take_the_fast_path(kinds: tuple[str, ...]) -> None:
         await topic.send(b"2", b"k")
         await (await producer.send("orders", b"3", b"k"))
         assert slow == []
-        names = {"interceptors": "interceptor", "value_serializer": "serializer", "partitioner": "partitioner"}
-        assert steps.made == [(names[kind], b"%d" % number) for number in range(4) for kind in kinds]
-        partition = 1 if "partitioner" in kinds else (await producer.send_and_wait("orders", b"4", b"k")).partition
+        names = {
+            "interceptors": "interceptor",
+            "value_serializer": "serializer",
+            "partitioner": "partitioner",
+        }
+        assert steps.made == [
+            (names[kind], b"%d" % number) for number in range(4) for kind in kinds
+        ]
+        partition = (
+            1
+            if "partitioner" in kinds
+            else (await producer.send_and_wait("orders", b"4", b"k")).partition
+        )
         assert cluster.values("orders", partition)[:5] == [b"first", b"0", b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("size", [10, 300, 1_500, 3_000])
 @pytest.mark.parametrize("kinds", SOME)
 @jumping
-async def test_each_function_is_called_once_for_each_record(kinds: tuple[str, ...], size: int) -> None:
+async def test_each_function_is_called_once_for_each_record(
+    kinds: tuple[str, ...], size: int
+) -> None:
     """Batches are full, memory is short, sends wait: the slow path continues with what the fast path began, and keeps the order."""
     steps = Steps()
     async with running(**steps.options(*kinds), **FULL) as (cluster, producer):
         values = [b"%d." % number + b"." * (size if number % 3 else 10) for number in range(300)]
         deliveries = [await producer.send("orders", value, b"k") for value in values[:100]]
-        deliveries += await asyncio.gather(*[producer.send("orders", value, b"k") for value in values[100:200]])
+        deliveries += await asyncio.gather(
+            *[producer.send("orders", value, b"k") for value in values[100:200]]
+        )
         await (await producer.send_many("orders", [b"many"]))
         deliveries += [await producer.send("orders", value, b"k") for value in values[200:]]
         partition = (await deliveries[0]).partition
         await producer.flush()
-        assert [value for value in cluster.values("orders", partition) if value != b"many"] == values
+        assert [
+            value for value in cluster.values("orders", partition) if value != b"many"
+        ] == values
         for kind in ("interceptor", "serializer", "partitioner"):
             called = [value for value in steps.of(kind) if value != b"many"]
             assert called in ([], values)
@@ -122,23 +160,33 @@ async def test_one_that_changes_the_record() -> None:
 
     class Changing(Interceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
-            return ProducerRecord("others", f"{record.value}!", b"key", 1, 1_700_000_000_000, [("a", "b")])
+            return ProducerRecord(
+                "others", f"{record.value}!", b"key", 1, 1_700_000_000_000, [("a", "b")]
+            )
 
     def shout(value: str) -> bytes:
         return value.upper().encode()
 
-    async with running(interceptors=[Changing()], value_serializer=shout, linger_ms=5) as (cluster, producer):
+    async with running(interceptors=[Changing()], value_serializer=shout, linger_ms=5) as (
+        cluster,
+        producer,
+    ):
         cluster.create_topic("others", partitions=2)
         for _ in range(3):
             await producer.send("orders", "x")
             await (await producer.topic("orders", value=str).send("y"))
         records = cluster.records("others", 1)
         assert [record.value for record in records] == [b"X!", b"y!"] * 3
-        assert {(record.key, record.headers, record.timestamp_ms) for record in records} == {(b"key", (("a", b"b"),), 1_700_000_000_000)}
+        assert {(record.key, record.headers, record.timestamp_ms) for record in records} == {
+            (b"key", (("a", b"b"),), 1_700_000_000_000)
+        }
         assert cluster.values("orders") == []
 
 
-@pytest.mark.parametrize("change", [{"topic": ["orders"]}, {"topic": None}, {"partition": "1"}, {"key": "text"}, {"headers": 5}])
+@pytest.mark.parametrize(
+    "change",
+    [{"topic": ["orders"]}, {"topic": None}, {"partition": "1"}, {"key": "text"}, {"headers": 5}],
+)
 @pytest.mark.parametrize("kinds", [ALL, ALL[:2], ALL[::2], ALL[:1]])
 @jumping
 async def test_one_that_spoils_the_record(kinds: tuple[str, ...], change: dict[str, Any]) -> None:
@@ -166,7 +214,10 @@ async def test_one_that_spoils_the_record(kinds: tuple[str, ...], change: dict[s
 async def test_errors_of_the_other_functions_reach_the_interceptor() -> None:
     """A serializer or partitioner fails on the fast path: the send raises, and the interceptor hears of it."""
     steps = Steps()
-    async with running(**steps.options(*ALL), max_request_size=2_000, linger_ms=50) as (_, producer):
+    async with running(**steps.options(*ALL), max_request_size=2_000, linger_ms=50) as (
+        _,
+        producer,
+    ):
         await producer.send("orders", b"first")
         with pytest.raises(SerializationError):
             await producer.send("orders", object())
@@ -178,7 +229,12 @@ async def test_errors_of_the_other_functions_reach_the_interceptor() -> None:
         with pytest.raises(UsageError, match="headers"):
             await producer.send("orders", b"x", headers=5)  # type: ignore[arg-type]
         assert len(steps.of("partitioner")) == asked
-        assert [kind for kind, *_ in steps.failed] == [SerializationError, UsageError, RecordTooLarge, SerializationError]
+        assert [kind for kind, *_ in steps.failed] == [
+            SerializationError,
+            UsageError,
+            RecordTooLarge,
+            SerializationError,
+        ]
 
 
 @jumping
@@ -191,7 +247,10 @@ async def test_one_that_sends_itself() -> None:
             if record.topic == "orders":
                 sent.append(producer.send_nowait("copies", record.value, partition=0))
 
-    async with running(interceptors=[Copying()], batch_size=500, linger_ms=5) as (cluster, producer):
+    async with running(interceptors=[Copying()], batch_size=500, linger_ms=5) as (
+        cluster,
+        producer,
+    ):
         cluster.create_topic("copies")
         await producer.partitions_for("copies")
         values = [b"%d" % number for number in range(300)]
@@ -223,7 +282,9 @@ async def test_none_is_called_after_stop(kinds: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("kinds", SOME)
 @jumping
-async def test_another_thread_is_refused_before_any_function_is_called(kinds: tuple[str, ...]) -> None:
+async def test_another_thread_is_refused_before_any_function_is_called(
+    kinds: tuple[str, ...],
+) -> None:
     """`send_nowait` in another thread raises ProducerClosed, also in the event-loop iteration of a send."""
     steps = Steps()
     async with running(**steps.options(*kinds)) as (_, producer):
@@ -241,7 +302,9 @@ async def test_a_refused_record_leaves_nothing_for_the_next_one(topic: str) -> N
     """A partitioner sends a record that fails the transaction, so the record that it was asked for is refused. Its value changes later."""
     asked: list[bytes | None] = []
 
-    def choose(_topic: str, _key: bytes | None, value: bytes | None, _partitions: int, _available: object) -> int:
+    def choose(
+        _topic: str, _key: bytes | None, value: bytes | None, _partitions: int, _available: object
+    ) -> int:
         asked.append(value)
         if len(asked) == 2:
             with pytest.raises(RecordTooLarge):
@@ -254,7 +317,11 @@ async def test_a_refused_record_leaves_nothing_for_the_next_one(topic: str) -> N
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cluster.create_topic("audit")
-        options: dict[str, Any] = {"partitioner": choose, "value_serializer": serialize, "transactional_id": "x"}
+        options: dict[str, Any] = {
+            "partitioner": choose,
+            "value_serializer": serialize,
+            "transactional_id": "x",
+        }
         async with Producer(**cluster.client_options, **options) as producer:
             value = {"v": "1"}
             with pytest.raises(KafkaError):
@@ -281,7 +348,9 @@ async def test_the_partitioner_chooses_for_a_topic_of_another_type() -> None:
     steps = Steps()
     async with running(**steps.options("partitioner")) as (cluster, producer):
         for number in range(4):
-            await producer.send("orders" if number % 2 else Name.ORDERS, b"%d" % number, b"k-%d" % number)
+            await producer.send(
+                "orders" if number % 2 else Name.ORDERS, b"%d" % number, b"k-%d" % number
+            )
         await producer.flush()
         assert cluster.values("orders", 1) == [b"0", b"1", b"2", b"3"]
     assert steps.of("partitioner") == [b"0", b"1", b"2", b"3"]

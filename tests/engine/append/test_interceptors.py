@@ -82,7 +82,10 @@ async def test_each_record_is_seen_and_told_of_once() -> None:
         assert [record.value for record in heard.sent] == [b"%d" % number for number in range(5)]
         assert heard.sent[0] == ProducerRecord("orders", b"0", b"k", 0, None, [("a", b"b")])
         assert heard.ends == [(number, b"%d" % (number + 1)) for number in range(5)]
-        assert [record.headers for record in cluster.records("orders", 0)][:2] == [(("a", b"b"), ("heard", b"1")), (("heard", b"2"),)]
+        assert [record.headers for record in cluster.records("orders", 0)][:2] == [
+            (("a", b"b"), ("heard", b"1")),
+            (("heard", b"2"),),
+        ]
         assert not heard.closed_after
     assert len(heard.closed_after) == 1
 
@@ -105,16 +108,28 @@ async def test_no_headers_are_an_empty_sequence() -> None:
         return value
 
     last = Heard("last")
-    async with running(interceptors=[Bare(), last], value_serializer=serialized) as (cluster, producer):
+    async with running(interceptors=[Bare(), last], value_serializer=serialized) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", b"0", partition=0, headers=None)
         producer.send_nowait("orders", b"1", partition=0, headers=None)
         await producer.send_many("orders", [Record(b"2", partition=0, headers=None)])
         await producer.flush()
         assert given == [()] * 3
-        assert [repr(record) for record in unheaded] == ["<Record: 0 headers>", "<ProducerRecord for orders: 0 headers>"]
-        assert [record.headers for record in cluster.records("orders", 0)] == [(("last", b"%d" % number),) for number in (1, 2, 3)]
+        assert [repr(record) for record in unheaded] == [
+            "<Record: 0 headers>",
+            "<ProducerRecord for orders: 0 headers>",
+        ]
+        assert [record.headers for record in cluster.records("orders", 0)] == [
+            (("last", b"%d" % number),) for number in (1, 2, 3)
+        ]
         assert last.ends == [(number, b"%d" % (number + 1)) for number in range(3)]
-        assert not [value for metric, value in producer.metrics().items() if metric.name == "interceptor-errors-total"]
+        assert not [
+            value
+            for metric, value in producer.metrics().items()
+            if metric.name == "interceptor-errors-total"
+        ]
     async with running(value_serializer=serialized) as (cluster, producer):
         await producer.send_and_wait("orders", b"0", headers=None)
     assert seen[3:] == [()]
@@ -124,8 +139,13 @@ async def test_no_headers_are_an_empty_sequence() -> None:
 async def test_records_of_other_threads_too() -> None:
     """Interceptors see the records of `from_thread`, also those that wait for their topic."""
     heard = Heard()
-    async with FakeCluster(memory=True) as cluster, Producer(**cluster.client_options, interceptors=[heard]) as producer:
-        sending = asyncio.create_task(asyncio.to_thread(lambda: producer.from_thread.send("later", b"x").result(30)))
+    async with (
+        FakeCluster(memory=True) as cluster,
+        Producer(**cluster.client_options, interceptors=[heard]) as producer,
+    ):
+        sending = asyncio.create_task(
+            asyncio.to_thread(lambda: producer.from_thread.send("later", b"x").result(30))
+        )
         while not heard.sent:
             await asyncio.sleep(0)
         cluster.create_topic("later")
@@ -169,12 +189,19 @@ async def test_what_they_raise_touches_nobody(caplog: pytest.LogCaptureFixture) 
             await producer.send_and_wait("orders", b"bad", partition=0)
         taken = producer.metrics()
         assert taken.number("interceptor-errors-total", interceptor="Raising.on_send") == 4
-        assert taken.number("interceptor-errors-total", interceptor="Raising.on_acknowledgement") == 3
+        assert (
+            taken.number("interceptor-errors-total", interceptor="Raising.on_acknowledgement") == 3
+        )
         assert taken.number("interceptor-errors-total", interceptor="Raising.on_error") == 1
         assert [end[0] for end in heard.ends] == [0, 1, 2, DeliveryError]
         assert cluster.values("orders", 0) == [b"0", b"1", b"2"]
     told = [record.getMessage() for record in caplog.records if "Raising" in record.getMessage()]
-    assert [text.split()[1] for text in told] == ["Raising.on_send", "Raising.on_acknowledgement", "Raising.on_error", "Raising.close"]
+    assert [text.split()[1] for text in told] == [
+        "Raising.on_send",
+        "Raising.on_acknowledgement",
+        "Raising.on_error",
+        "Raising.close",
+    ]
     assert "raised ValueError in on_send, " in told[0]
     assert "canary" not in caplog.text
     assert len(heard.closed_after) == 1
@@ -205,7 +232,10 @@ async def test_what_is_no_record_is_not_taken_for_one(caplog: pytest.LogCaptureF
 async def test_errors_are_told_with_their_place() -> None:
     """INT-03: interceptors hear of sends that were refused at once, timed out in their wait, failed, or were cancelled in their wait."""
     heard = Heard()
-    async with running(interceptors=[heard], max_block_ms=1000, buffer_memory=20_000) as (cluster, producer):
+    async with running(interceptors=[heard], max_block_ms=1000, buffer_memory=20_000) as (
+        cluster,
+        producer,
+    ):
         with pytest.raises(SerializationError):
             await producer.send("orders", "text")
         with pytest.raises(WouldBlock):
@@ -279,7 +309,9 @@ async def test_a_failure_that_nobody_looked_at_is_still_told() -> None:
     """The call of an interceptor does not count as a look at the failure."""
     unseen: list[int] = []
     heard = Heard()
-    async with running(interceptors=[heard], on_delivery_error=lambda _error, count: unseen.append(count)) as (cluster, producer):
+    async with running(
+        interceptors=[heard], on_delivery_error=lambda _error, count: unseen.append(count)
+    ) as (cluster, producer):
         cluster.fail("Produce", "INVALID_RECORD", times=1)
         await producer.send("orders", b"x", partition=0)
         await producer.flush()
@@ -307,7 +339,9 @@ async def test_records_that_stop_fails_are_told_of_before_close() -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cluster.hang("Produce")
-        async with Producer(**cluster.client_options, interceptors=[heard], close_timeout_ms=500) as producer:
+        async with Producer(
+            **cluster.client_options, interceptors=[heard], close_timeout_ms=500
+        ) as producer:
             delivery = await producer.send("orders", b"x")
         await turns(5)
         assert isinstance(delivery.exception(), DeliveryError)
@@ -341,7 +375,9 @@ async def test_a_start_that_fails_closes_the_interceptors_that_it_made(then: str
     given, heard = Kind(), Heard()
     async with FakeCluster(memory=True) as cluster:
         await cluster.brokers[1].stop()
-        producer: Producer[Any, Any] = Producer(**cluster.client_options, interceptors=[Kind, given, heard], max_block_ms=500)
+        producer: Producer[Any, Any] = Producer(
+            **cluster.client_options, interceptors=[Kind, given, heard], max_block_ms=500
+        )
         for _ in range(2):
             with pytest.raises(BootstrapFailed):
                 await producer.start()
@@ -366,7 +402,9 @@ async def test_close_comes_behind_the_last_of_many() -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cluster.hang("Produce")
-        async with Producer(**cluster.client_options, interceptors=[heard], close_timeout_ms=500) as producer:
+        async with Producer(
+            **cluster.client_options, interceptors=[heard], close_timeout_ms=500
+        ) as producer:
             deliveries = [await producer.send("orders", b"x") for _ in range(20_000)]
         while not heard.closed_after:
             await asyncio.sleep(0)
@@ -383,7 +421,9 @@ async def test_a_sender_that_is_cancelled_while_it_is_told_is_told_of_once() -> 
     senders: list[asyncio.Task[Any]] = []
 
     class Cancelling(Heard):
-        def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:
+        def on_error(
+            self, error: BaseException, topic: str, partition: int, headers: Headers
+        ) -> None:
             super().on_error(error, topic, partition, headers)
             senders[0].cancel()
 
@@ -421,24 +461,34 @@ async def test_an_interceptor_may_send() -> None:
     later: list[Any] = []
 
     class Forwarding:
-        def on_error(self, error: BaseException, topic: str, partition: int, headers: Headers) -> None:
+        def on_error(
+            self, error: BaseException, topic: str, partition: int, headers: Headers
+        ) -> None:
             if topic != "orders":
                 later.append(producer.send_nowait("orders", topic.encode()))
 
     async with running(interceptors=[Forwarding()], max_block_ms=1000) as (cluster, producer):
         await producer.partitions_for("orders")
-        sends = [asyncio.create_task(producer.send(f"none-{number}", b"x", partition=9)) for number in range(20)]
+        sends = [
+            asyncio.create_task(producer.send(f"none-{number}", b"x", partition=9))
+            for number in range(20)
+        ]
         errors = await asyncio.gather(*sends, return_exceptions=True)
         assert {type(error) for error in errors} == {MetadataTimeout}
         await asyncio.gather(*later)
-        assert sorted(cluster.values("orders")) == sorted(b"none-%d" % number for number in range(20))
+        assert sorted(cluster.values("orders")) == sorted(
+            b"none-%d" % number for number in range(20)
+        )
 
 
 @jumping
 async def test_in_transactions_too() -> None:
     """The interceptor hears of aborted records as failed."""
     heard = Heard()
-    async with running(interceptors=[heard], transactional_id="tx", linger_ms=1000) as (_, producer):
+    async with running(interceptors=[heard], transactional_id="tx", linger_ms=1000) as (
+        _,
+        producer,
+    ):
         async with producer.transaction():
             await producer.send("orders", b"x", partition=0)
         await producer.begin_transaction()
@@ -463,10 +513,14 @@ async def test_one_that_holds_the_loop_is_named(caplog: pytest.LogCaptureFixture
     assert caplog.records[0].levelno >= logging.INFO
 
 
-@pytest.mark.parametrize("given", ["org.example.Interceptor", 5, [object()], [Heard(), "x"], {"on_send": print}])
+@pytest.mark.parametrize(
+    "given", ["org.example.Interceptor", 5, [object()], [Heard(), "x"], {"on_send": print}]
+)
 def test_what_is_no_interceptor_is_refused(given: object) -> None:
     """The object has none of the methods."""
-    with pytest.raises(ConfigError, match="has none of the methods on_send, on_acknowledgement, on_error, close"):
+    with pytest.raises(
+        ConfigError, match="has none of the methods on_send, on_acknowledgement, on_error, close"
+    ):
         Producer(interceptors=given)
 
 

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
     from aioproducer.model import ProducerRecord
 
-needs_windows = pytest.mark.skipif(bool(build_info().columns_reason), reason="plain Python sends the rows by send_many")
+needs_windows = pytest.mark.skipif(
+    bool(build_info().columns_reason), reason="plain Python sends the rows by send_many"
+)
 ROW = 110
 """Bytes of a row with a value of 15 less, about."""
 
@@ -52,33 +54,57 @@ async def test_brokers_get_the_same_bytes_as_from_the_loop(compression: str) -> 
     found = []
     for by_columns in (False, True):
         # with enough linger time and memory, no event-loop iteration cuts a batch
-        options: dict[str, Any] = {"linger_ms": 60_000, "batch_size": 2500, "buffer_memory": 8_000_000}
+        options: dict[str, Any] = {
+            "linger_ms": 60_000,
+            "batch_size": 2500,
+            "buffer_memory": 8_000_000,
+        }
         async with running(**options, compression_type=compression) as (cluster, producer):
             if by_columns:
-                arrays = {"values": pa.array(values), "keys": pa.array(keys), "timestamps_ms": pa.array(times)}
+                arrays = {
+                    "values": pa.array(values),
+                    "keys": pa.array(keys),
+                    "timestamps_ms": pa.array(times),
+                }
                 await producer.send_columns("orders", **arrays)
             else:
                 for value, key, time in zip(values, keys, times, strict=True):
                     await producer.send("orders", value, key, timestamp_ms=time)
             await producer.flush()
             found.append(batches(cluster))
-    if compression == "none":  # with compression, a batch's size depends on the compression ratio of the batches before it
+    if (
+        compression == "none"
+    ):  # with compression, a batch's size depends on the compression ratio of the batches before it
         assert found[0] == found[1]
     assert min(map(len, found[1])) > 2
 
 
-KINDS = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.binary()), pa.string_view()]
+KINDS = [
+    pa.binary(),
+    pa.large_binary(),
+    pa.string(),
+    pa.large_string(),
+    pa.dictionary(pa.int32(), pa.binary()),
+    pa.string_view(),
+]
 
 
 @pytest.mark.parametrize("batch_size", [200, 16_384])
-@pytest.mark.parametrize("keyed", ["no key", "keys", "some keys", "partition", "keys and partition"])
+@pytest.mark.parametrize(
+    "keyed", ["no key", "keys", "some keys", "partition", "keys and partition"]
+)
 @jumping
-async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_order(keyed: str, batch_size: int) -> None:
+async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_order(
+    keyed: str, batch_size: int
+) -> None:
     """The columns have several layouts and many batches, with memory for few of them. Each delivery reports its record's position."""
     chance = random.Random(7)
     count = 1000 if batch_size > 1000 else 300
     values = [
-        None if chance.random() < 0.05 else f"{number:05}" + "." * chance.choice((0, 1, 50, 58, 59, 60, 100)) for number in range(count)
+        None
+        if chance.random() < 0.05
+        else f"{number:05}" + "." * chance.choice((0, 1, 50, 58, 59, 60, 100))
+        for number in range(count)
     ]
     keys = [f"key-{chance.randrange(50)}" for _ in range(count)]
     if keyed == "some keys":
@@ -88,7 +114,9 @@ async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_
         for kind in KINDS:
             begins = [len(cluster.records("orders", partition)) for partition in range(2)]
             if "key" in keyed and keyed != "no key":
-                given["keys"] = pa.chunked_array([pa.array(keys[:170], kind), pa.array(keys[170:], kind)])
+                given["keys"] = pa.chunked_array(
+                    [pa.array(keys[:170], kind), pa.array(keys[170:], kind)]
+                )
             column = pa.array([None] * 3 + values + [None], kind).slice(3, count)
             deliveries = await producer.send_columns("orders", values=column, **given)
             assert len(deliveries) == count
@@ -97,9 +125,15 @@ async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_
             assert await deliveries[232] == (await deliveries)[232]
             for metadata, value, key in zip(await deliveries, values, keys, strict=True):
                 assert metadata.serialized_value_size == (-1 if value is None else len(value))
-                assert metadata.serialized_key_size == (-1 if key is None or "keys" not in given else len(key))
+                assert metadata.serialized_key_size == (
+                    -1 if key is None or "keys" not in given else len(key)
+                )
             for partition, begin in enumerate(begins):
-                numbers = [record.value[:5] for record in cluster.records("orders", partition)[begin:] if record.value is not None]
+                numbers = [
+                    record.value[:5]
+                    for record in cluster.records("orders", partition)[begin:]
+                    if record.value is not None
+                ]
                 assert numbers == sorted(numbers)
 
 
@@ -110,19 +144,32 @@ async def test_keys_go_where_send_has_them_go() -> None:
     async with running() as (cluster, producer):
         for key in keys:
             await producer.send("orders", b"one", key)
-        await producer.send_columns("orders", values=pa.array([b"column"] * 300), keys=pa.array(keys))
+        await producer.send_columns(
+            "orders", values=pa.array([b"column"] * 300), keys=pa.array(keys)
+        )
         await producer.flush()
         for partition in range(2):
             one, column = (
-                [record.key for record in cluster.records("orders", partition) if record.value == kind] for kind in (b"one", b"column")
+                [
+                    record.key
+                    for record in cluster.records("orders", partition)
+                    if record.value == kind
+                ]
+                for kind in (b"one", b"column")
             )
             assert one == column
     async with running(batch_size=1000) as (cluster, producer):
         await producer.send_columns("orders", values=numbered(2000, 50))
         await producer.flush()
         assert min(len(cluster.records("orders", partition)) for partition in range(2)) > 700
-        counts = [batch.count for partition in range(2) for batch in cluster.log("orders", partition).batches()]
-        assert sum(count == max(counts) for count in counts) > 0.9 * len(counts)  # all but the last of each window
+        counts = [
+            batch.count
+            for partition in range(2)
+            for batch in cluster.log("orders", partition).batches()
+        ]
+        assert sum(count == max(counts) for count in counts) > 0.9 * len(
+            counts
+        )  # all but the last of each window
 
 
 @jumping
@@ -143,14 +190,26 @@ async def test_times() -> None:
     async with running(wall_clock=lambda: 123.456) as (cluster, producer):
         expected = [123_456 if moment is None else moment for moment in moments]
         for unit in ("ms", "us", "ns"):
-            column = pa.array(moments, pa.int64()).cast(pa.timestamp("ms")).cast(pa.timestamp(unit, "Europe/Paris"))
-            told = await (await producer.send_columns("orders", values=numbered(4), timestamps_ms=column))
+            column = (
+                pa.array(moments, pa.int64())
+                .cast(pa.timestamp("ms"))
+                .cast(pa.timestamp(unit, "Europe/Paris"))
+            )
+            told = await (
+                await producer.send_columns("orders", values=numbered(4), timestamps_ms=column)
+            )
             assert [metadata.timestamp_ms for metadata in told] == expected
-        told = await (await producer.send_columns("orders", values=numbered(4), timestamps_ms=pa.array(moments), partition=0))
+        told = await (
+            await producer.send_columns(
+                "orders", values=numbered(4), timestamps_ms=pa.array(moments), partition=0
+            )
+        )
         assert [metadata.timestamp_ms for metadata in told] == expected
         assert [record.timestamp_ms for record in cluster.records("orders", 0)[-4:]] == expected
         for given, stamp in ((5, 5), (None, 123_456)):
-            told = await (await producer.send_columns("orders", values=numbered(2), timestamps_ms=given))
+            told = await (
+                await producer.send_columns("orders", values=numbered(2), timestamps_ms=given)
+            )
             assert [metadata.timestamp_ms for metadata in told] == [stamp] * 2
 
 
@@ -163,7 +222,9 @@ async def test_cancelled_it_tells_what_is_queued() -> None:
         hang = cluster.hang("Produce")
         with pytest.raises(TimeoutError) as raised:
             async with asyncio.timeout(1):
-                await producer.send_columns("orders", values=values, keys=pa.array([b"%d" % (at % 9) for at in range(3000)]))
+                await producer.send_columns(
+                    "orders", values=values, keys=pa.array([b"%d" % (at % 9) for at in range(3000)])
+                )
         queued = Deliveries.of(raised.value)
         assert 0 < len(queued) < 3000
         assert f"send_columns: {len(queued)} records" in raised.value.__cause__.__notes__[0]  # type: ignore[union-attr]
@@ -188,14 +249,21 @@ async def test_cancelled_while_the_topic_is_not_known_nothing_is_queued() -> Non
         assert len(cluster.values("orders")) == 2
 
 
-@pytest.mark.parametrize(("options", "widest"), [({}, 262_144), ({"batch_max_size": 65_536}, 65_536), ({"batch_max_size": 1}, 16_384)])
+@pytest.mark.parametrize(
+    ("options", "widest"),
+    [({}, 262_144), ({"batch_max_size": 65_536}, 65_536), ({"batch_max_size": 1}, 16_384)],
+)
 @jumping
-async def test_rows_that_are_there_at_once_travel_in_batches_as_wide_as_full_ones_may_become(options: dict[str, Any], widest: int) -> None:
+async def test_rows_that_are_there_at_once_travel_in_batches_as_wide_as_full_ones_may_become(
+    options: dict[str, Any], widest: int
+) -> None:
     """Batches become as large as full ones may. A batch's cost is most of a row's cost. In plain Python few rows come at once."""
     widest = min(widest, _ROWS * ROW)
     async with running(**options) as (cluster, producer):
         await (await producer.send_columns("orders", values=numbered(20_000, size=ROW - 15)))
-        sizes = [batch.size_in_bytes for at in range(2) for batch in cluster.log("orders", at).batches()]
+        sizes = [
+            batch.size_in_bytes for at in range(2) for batch in cluster.log("orders", at).batches()
+        ]
         assert widest * 3 // 4 < max(sizes) <= widest
 
 
@@ -209,7 +277,9 @@ async def test_rows_that_are_there_at_once_travel_in_wide_batches_while_memory_i
         cluster.brokers[1].pause()
         asyncio.get_running_loop().call_later(1, cluster.brokers[1].resume)
         await (await producer.send_columns("orders", values=numbered(5_000, size=ROW - 15)))
-        sizes = [batch.size_in_bytes for at in range(2) for batch in cluster.log("orders", at).batches()]
+        sizes = [
+            batch.size_in_bytes for at in range(2) for batch in cluster.log("orders", at).batches()
+        ]
         assert sum(size > window * 3 // 4 for size in sizes) >= len(sizes) - 1
 
 
@@ -222,12 +292,16 @@ async def test_columns_that_are_changed_meanwhile_end_in_an_error() -> None:
     async with running() as (cluster, producer):
         hang = cluster.hang("Metadata")
         offsets = bytearray(struct.pack("<2i", 0, 10))
-        values = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(bytes(400_000))])
+        values = pa.Array.from_buffers(
+            pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(bytes(400_000))]
+        )
         sending = asyncio.create_task(producer.send_columns("orders", values=values))
         await turns(20)
         offsets[:] = struct.pack("<2i", 0, 400_000)
         hang.release()
-        with pytest.raises(UsageError, match=r"^row 0: the columns were changed before send_columns returned"):
+        with pytest.raises(
+            UsageError, match=r"^row 0: the columns were changed before send_columns returned"
+        ):
             await sending
         await producer.send_and_wait("orders", b"next")
 
@@ -235,13 +309,18 @@ async def test_columns_that_are_changed_meanwhile_end_in_an_error() -> None:
 @pytest.mark.parametrize("at", [0, 1, 500, 2999])
 @pytest.mark.parametrize("keyed", [False, True])
 @jumping
-async def test_a_row_that_is_too_large_is_named_and_all_before_it_is_sent(keyed: bool, at: int) -> None:
+async def test_a_row_that_is_too_large_is_named_and_all_before_it_is_sent(
+    keyed: bool, at: int
+) -> None:
     values = numbered(3000).to_pylist()
     values[at] = bytes(2_000_000)
-    given: dict[str, Any] = {"keys": pa.array([b"%d" % (row % 7) for row in range(3000)])} if keyed else {}
+    given: dict[str, Any] = (
+        {"keys": pa.array([b"%d" % (row % 7) for row in range(3000)])} if keyed else {}
+    )
     async with running() as (cluster, producer):
         with pytest.raises(
-            RecordTooLarge, match=rf"^row {at}: a record for 'orders' takes 20000\d\d bytes, more than max_request_size"
+            RecordTooLarge,
+            match=rf"^row {at}: a record for 'orders' takes 20000\d\d bytes, more than max_request_size",
         ) as raised:
             await producer.send_columns("orders", values=pa.array(values), **given)
         queued = Deliveries.of(raised.value)
@@ -265,17 +344,26 @@ async def test_the_largest_row_that_send_takes_goes_alone() -> None:
         column = pa.array([b"small", bytes(size), b"small"])
         await producer.send_columns("orders", values=column, partition=1)
         with pytest.raises(RecordTooLarge, match="row 1: "):
-            await producer.send_columns("orders", values=pa.array([b"small", bytes(size + 1), b"small"]), partition=0)
+            await producer.send_columns(
+                "orders", values=pa.array([b"small", bytes(size + 1), b"small"]), partition=0
+            )
         await producer.flush()
         assert cluster.values("orders", 1) == column.to_pylist()
         assert cluster.values("orders", 0) == [bytes(size), b"small"]
 
 
-@pytest.mark.parametrize(("what", "said"), [("offsets", "row 2: its offsets"), ("time", "row 2: its timestamp is negative")])
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [("offsets", "row 2: its offsets"), ("time", "row 2: its timestamp is negative")],
+)
 @pytest.mark.parametrize("slow", [False, True])
 @jumping
-async def test_a_row_that_cannot_be_one_is_named_and_all_before_it_is_sent(what: str, said: str, slow: bool) -> None:
-    offsets = pa.py_buffer(pa.array([0, 1, 2, 1 if what == "offsets" else 3, 4], pa.int32()).buffers()[1])
+async def test_a_row_that_cannot_be_one_is_named_and_all_before_it_is_sent(
+    what: str, said: str, slow: bool
+) -> None:
+    offsets = pa.py_buffer(
+        pa.array([0, 1, 2, 1 if what == "offsets" else 3, 4], pa.int32()).buffers()[1]
+    )
     values = pa.Array.from_buffers(pa.binary(), 4, [None, offsets, pa.py_buffer(b"abcd")])
     times = pa.array([1, 2, -3, 4]) if what == "time" else None
     async with running(interceptors=[Heard()] if slow else []) as (cluster, producer):
@@ -288,7 +376,10 @@ async def test_a_row_that_cannot_be_one_is_named_and_all_before_it_is_sent(what:
 @jumping
 async def test_memory_that_does_not_come_ends_it() -> None:
     """`send_columns` raises BufferExhausted after max_block_ms and reports the queued rows. Sends queued behind it wait as long as that."""
-    async with running(buffer_memory=40_000, batch_size=4000, max_block_ms=1000) as (cluster, producer):
+    async with running(buffer_memory=40_000, batch_size=4000, max_block_ms=1000) as (
+        cluster,
+        producer,
+    ):
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
         with pytest.raises(BufferExhausted) as raised:
@@ -338,10 +429,14 @@ async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
     """The call raises ProducerClosed and reports the first rows as queued. Those are sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
-        async with Producer(**cluster.client_options, buffer_memory=100_000, batch_size=4000) as producer:
+        async with Producer(
+            **cluster.client_options, buffer_memory=100_000, batch_size=4000
+        ) as producer:
             await producer.partitions_for("orders")
             hang = cluster.hang("Produce")
-            sending = asyncio.create_task(producer.send_columns("orders", values=numbered(3000, 500)))
+            sending = asyncio.create_task(
+                producer.send_columns("orders", values=numbered(3000, 500))
+            )
             await turns(20)
             stopping = asyncio.create_task(producer.stop())
             await turns(2)
@@ -368,7 +463,9 @@ async def test_others_have_their_turns() -> None:
                 await asyncio.sleep(0)
 
         heart = asyncio.create_task(beat())
-        many = asyncio.create_task(producer.send_columns("orders", values=numbered(20_000, 90), partition=0))
+        many = asyncio.create_task(
+            producer.send_columns("orders", values=numbered(20_000, 90), partition=0)
+        )
         await turns(2)
         late = asyncio.create_task(producer.send("orders", b"late", partition=0))
         deliveries = await many
@@ -385,17 +482,26 @@ async def test_chunks_cut_anyhow() -> None:
 
     def cut(array: Any, pieces: int) -> Any:
         places = sorted(chance.randrange(len(array)) for _ in range(pieces))
-        return pa.chunked_array([array[begin:end] for begin, end in pairwise([0, *places, len(array)])])
+        return pa.chunked_array(
+            [array[begin:end] for begin, end in pairwise([0, *places, len(array)])]
+        )
 
     values = numbered(5000, 20)
     keys = pa.array([b"%d" % (at % 11) for at in range(5000)])
     async with running(batch_size=1000) as (cluster, producer):
         deliveries = await producer.send_columns(
-            "orders", values=cut(values, 900), keys=cut(keys, 3), timestamps_ms=cut(pa.array(range(5000)), 60)
+            "orders",
+            values=cut(values, 900),
+            keys=cut(keys, 3),
+            timestamps_ms=cut(pa.array(range(5000)), 60),
         )
         assert await logged(cluster, deliveries) == values.to_pylist()
         assert [metadata.timestamp_ms for metadata in await deliveries] == list(range(5000))
-        counts = [batch.count for partition in range(2) for batch in cluster.log("orders", partition).batches()]
+        counts = [
+            batch.count
+            for partition in range(2)
+            for batch in cluster.log("orders", partition).batches()
+        ]
         assert sum(counts) / len(counts) > 0.6 * max(counts)
 
 
@@ -408,21 +514,29 @@ async def test_no_object_for_a_row() -> None:
     async with running(buffer_memory=64_000_000) as (cluster, producer):
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
-        await producer.send_columns("orders", values=values[:10], keys=keys[:10], timestamps_ms=times[:10])
+        await producer.send_columns(
+            "orders", values=values[:10], keys=keys[:10], timestamps_ms=times[:10]
+        )
         gc.collect()
         before = len(gc.get_objects())
         tracemalloc.start()
         try:
-            deliveries = await producer.send_columns("orders", values=values, keys=keys, timestamps_ms=times)
+            deliveries = await producer.send_columns(
+                "orders", values=values, keys=keys, timestamps_ms=times
+            )
             held, peak = tracemalloc.get_traced_memory()
-            blocks = sum(statistic.count for statistic in tracemalloc.take_snapshot().statistics("filename"))
+            blocks = sum(
+                statistic.count for statistic in tracemalloc.take_snapshot().statistics("filename")
+            )
         finally:
             tracemalloc.stop()
         taken = producer.config.buffer_memory - producer.buffer_available
         assert len(deliveries) == count
         assert blocks < count / 2
         assert len(gc.get_objects()) - before < count / 3
-        assert held - taken < 40 * count  # two sizes, a time, a group: 18 bytes; the smallest object has more than 40
+        assert (
+            held - taken < 40 * count
+        )  # two sizes, a time, a group: 18 bytes; the smallest object has more than 40
         assert peak - taken < 40 * count + 4_000_000
         await cluster.seen("Produce")
         hang.release()
@@ -446,7 +560,9 @@ async def test_interceptors_see_each_row() -> None:
     heard = Heard()
     async with running(interceptors=[heard]) as (cluster, producer):
         keys = pa.array([b"k", None, b"l"])
-        deliveries = await producer.send_columns("orders", values=numbered(3), keys=keys, timestamps_ms=pa.array([7, None, 9]))
+        deliveries = await producer.send_columns(
+            "orders", values=numbered(3), keys=keys, timestamps_ms=pa.array([7, None, 9])
+        )
         assert await logged(cluster, deliveries) == numbered(3).to_pylist()
         assert heard.sent == [(b"k", b"00000", 7), (None, b"00001", None), (b"l", b"00002", 9)]
         assert {record.headers for record in cluster.records("orders")} == {(("seen", b"1"),)}
@@ -457,7 +573,13 @@ async def test_a_partitioner_of_the_users_is_asked_for_each_row() -> None:
     """The producer calls the user's partitioner for each row, unless the call names a partition."""
     asked: list[Any] = []
 
-    def odd(_topic: str, key: bytes | None, value: bytes | None, _partitions: int, _available: Sequence[int]) -> int:
+    def odd(
+        _topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        _partitions: int,
+        _available: Sequence[int],
+    ) -> int:
         asked.append((key, value))
         return int(value or b"0") % 2
 
@@ -477,8 +599,13 @@ async def test_keys_of_very_many_partitions(partitions: int) -> None:
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=partitions)
         async with running(cluster) as (_, producer):
-            homes = [(await producer.send_and_wait("orders", b"home", key)).partition for key in keys[:50]]
-            deliveries = await producer.send_columns("orders", values=numbered(1000), keys=pa.array(keys))
+            homes = [
+                (await producer.send_and_wait("orders", b"home", key)).partition
+                for key in keys[:50]
+            ]
+            deliveries = await producer.send_columns(
+                "orders", values=numbered(1000), keys=pa.array(keys)
+            )
             assert await logged(cluster, deliveries, partitions) == numbered(1000).to_pylist()
             assert [metadata.partition for metadata in await deliveries][:50] == homes
 
@@ -486,7 +613,11 @@ async def test_keys_of_very_many_partitions(partitions: int) -> None:
 @jumping
 async def test_keys_can_be_ignored() -> None:
     async with running(partitioner_ignore_keys=True, batch_size=1000) as (cluster, producer):
-        await (await producer.send_columns("orders", values=numbered(500, 20), keys=pa.array([b"k"] * 500)))
+        await (
+            await producer.send_columns(
+                "orders", values=numbered(500, 20), keys=pa.array([b"k"] * 500)
+            )
+        )
         assert min(len(cluster.values("orders", partition)) for partition in range(2)) > 100
 
 
@@ -494,14 +625,23 @@ async def test_keys_can_be_ignored() -> None:
 @jumping
 async def test_a_partition_whose_circuit_is_open(policy: str) -> None:
     """By policy, rows for this partition wait, are refused, or go to another partition, as single records do."""
-    options = {"circuit_breaker_class": "failure_rate", "circuit_breaker_trigger_message_count": 4, "circuit_breaker_keyed_policy": policy}
+    options = {
+        "circuit_breaker_class": "failure_rate",
+        "circuit_breaker_trigger_message_count": 4,
+        "circuit_breaker_keyed_policy": policy,
+    }
     keys = [b"%d" % at for at in range(40)]
-    async with running(**options, retry_backoff_ms=50, retry_backoff_max_ms=50) as (cluster, producer):
+    async with running(**options, retry_backoff_ms=50, retry_backoff_max_ms=50) as (
+        cluster,
+        producer,
+    ):
         homes = {}
         for key in keys:
             homes[key] = (await producer.send_and_wait("orders", b"home", key)).partition
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=1, times=None)
-        failing = [await producer.send("orders", b"%d" % number, partition=1) for number in range(8)]
+        failing = [
+            await producer.send("orders", b"%d" % number, partition=1) for number in range(8)
+        ]
         while not producer.health().open_breakers:
             await asyncio.sleep(0.01)
         columns = {"values": pa.array([b"row"] * 40), "keys": pa.array(keys)}
@@ -515,7 +655,9 @@ async def test_a_partition_whose_circuit_is_open(policy: str) -> None:
             if policy == "strict":
                 assert deliveries.summary().pending > 0
                 cluster.faults.clear()
-                assert [metadata.partition for metadata in await deliveries] == [homes[key] for key in keys]
+                assert [metadata.partition for metadata in await deliveries] == [
+                    homes[key] for key in keys
+                ]
             else:
                 assert {metadata.partition for metadata in await deliveries} == {0}
                 cluster.faults.clear()
@@ -530,7 +672,9 @@ async def test_in_a_transaction() -> None:
         with pytest.raises(TransactionMisuse):
             await producer.send_columns("orders", values=numbered(3))
         async with producer.transaction():
-            await producer.send_columns("orders", values=numbered(500), keys=pa.array([b"%d" % at for at in range(500)]))
+            await producer.send_columns(
+                "orders", values=numbered(500), keys=pa.array([b"%d" % at for at in range(500)])
+            )
         assert sorted(filter(None, committed(cluster))) == numbered(500).to_pylist()
         await producer.begin_transaction()
         await producer.send_columns("orders", values=numbered(10))
@@ -549,7 +693,9 @@ async def test_a_batch_that_is_too_large_for_its_broker_is_cut() -> None:
         await producer.partitions_for("orders")
         cluster.fail("Produce", "MESSAGE_TOO_LARGE", times=1)
         values = [b"." * at for at in range(200)]
-        deliveries = await producer.send_columns("orders", values=pa.array(values), timestamps_ms=pa.array(range(200)), partition=0)
+        deliveries = await producer.send_columns(
+            "orders", values=pa.array(values), timestamps_ms=pa.array(range(200)), partition=0
+        )
         told = await deliveries
         assert len(cluster.log("orders", 0).batches()) > 1
         assert [metadata.serialized_value_size for metadata in told] == list(range(200))
@@ -558,7 +704,9 @@ async def test_a_batch_that_is_too_large_for_its_broker_is_cut() -> None:
 
 
 @jumping
-async def test_failures_that_nobody_looks_at_are_not_silent(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failures_that_nobody_looks_at_are_not_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "INVALID_RECORD")

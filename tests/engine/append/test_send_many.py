@@ -14,7 +14,14 @@ import pytest
 from whole import jumping, running, turns
 
 from aioproducer import Deliveries, Producer, Record
-from aioproducer.errors import BufferExhausted, DeliveryError, MetadataTimeout, ProducerClosed, SerializationError, UsageError
+from aioproducer.errors import (
+    BufferExhausted,
+    DeliveryError,
+    MetadataTimeout,
+    ProducerClosed,
+    SerializationError,
+    UsageError,
+)
 from aioproducer.serializers import json_serializer
 from aioproducer.testing import FakeCluster
 
@@ -29,33 +36,54 @@ def numbered(count: int, size: int = 0) -> list[bytes]:
 async def logged(cluster: FakeCluster, deliveries: Deliveries) -> list[bytes | None]:
     """Return the values at the positions that the deliveries report."""
     told = await deliveries
-    logs = {partition: {record.offset: record.value for record in cluster.records("orders", partition)} for partition in range(2)}
+    logs = {
+        partition: {record.offset: record.value for record in cluster.records("orders", partition)}
+        for partition in range(2)
+    }
     return [logs[metadata.partition][metadata.offset] for metadata in told]
 
 
 @pytest.mark.parametrize("batch_size", [200, 16_384])
 @pytest.mark.parametrize("keyed", ["no key", "keys", "partitions", "all sorts"])
 @jumping
-async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_order(keyed: str, batch_size: int) -> None:
+async def test_each_record_is_where_its_delivery_says_and_partitions_keep_their_order(
+    keyed: str, batch_size: int
+) -> None:
     """Many batches hold records appended in bulk and alone, with sizes on both sides of a varint's steps. Each record is at its
     reported position, in order.
     """
     chance = random.Random(7)
-    values = [b"%05d" % number + b"." * chance.choice((0, 1, 50, 58, 59, 60, 100)) for number in range(5000)]
+    values = [
+        b"%05d" % number + b"." * chance.choice((0, 1, 50, 58, 59, 60, 100))
+        for number in range(5000)
+    ]
     records: list[Any] = list(values)
     if keyed == "keys":
         records = [Record(value, b"key-%d" % chance.randrange(50)) for value in values]
     elif keyed == "partitions":
         records = [Record(value, partition=chance.randrange(2)) for value in values]
     elif keyed == "all sorts":
-        odd: list[dict[str, Any]] = [{}, {"key": b"k"}, {"partition": 1}, {"headers": [("h", b"v")]}, {"timestamp_ms": 7}]
-        records = [Record(value, **chance.choice(odd)) if chance.random() < 0.9 else value for value in values]
+        odd: list[dict[str, Any]] = [
+            {},
+            {"key": b"k"},
+            {"partition": 1},
+            {"headers": [("h", b"v")]},
+            {"timestamp_ms": 7},
+        ]
+        records = [
+            Record(value, **chance.choice(odd)) if chance.random() < 0.9 else value
+            for value in values
+        ]
     async with running(batch_size=batch_size, buffer_memory=200_000) as (cluster, producer):
         deliveries = await producer.send_many("orders", records)
         assert len(deliveries) == 5000
         assert await logged(cluster, deliveries) == values
         for partition in range(2):
-            numbers = [record.value[:5] for record in cluster.records("orders", partition) if record.value is not None]
+            numbers = [
+                record.value[:5]
+                for record in cluster.records("orders", partition)
+                if record.value is not None
+            ]
             assert numbers == sorted(numbers)
         for metadata, value, record in zip(await deliveries, values, records, strict=True):
             assert metadata.serialized_value_size == len(value)
@@ -101,9 +129,20 @@ async def test_records_mean_the_same_in_bulk_as_alone(odd: Record) -> None:
                 await producer.send_many("orders", records)
             else:
                 for record in records:
-                    await producer.send("orders", record.value, record.key, partition=record.partition, headers=record.headers)
+                    await producer.send(
+                        "orders",
+                        record.value,
+                        record.key,
+                        partition=record.partition,
+                        headers=record.headers,
+                    )
             await producer.flush()
-            told.append([[(each.key, each.value, each.headers) for each in cluster.records("orders", at)] for at in range(2)])
+            told.append(
+                [
+                    [(each.key, each.value, each.headers) for each in cluster.records("orders", at)]
+                    for at in range(2)
+                ]
+            )
     assert told[0] == told[1]
 
 
@@ -195,7 +234,10 @@ async def test_a_failure_tells_what_is_queued(trouble: str, at: int) -> None:
 @jumping
 async def test_memory_that_does_not_come_ends_it() -> None:
     """`send_many` raises BufferExhausted after max_block_ms and reports the queued records."""
-    async with running(buffer_memory=20_000, batch_size=4000, max_block_ms=1000) as (cluster, producer):
+    async with running(buffer_memory=20_000, batch_size=4000, max_block_ms=1000) as (
+        cluster,
+        producer,
+    ):
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
         with pytest.raises(BufferExhausted) as raised:
@@ -225,7 +267,9 @@ async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
     """The call raises ProducerClosed and reports the first records as queued. Those are sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
-        async with Producer(**cluster.client_options, buffer_memory=30_000, batch_size=4000) as producer:
+        async with Producer(
+            **cluster.client_options, buffer_memory=30_000, batch_size=4000
+        ) as producer:
             await producer.partitions_for("orders")
             hang = cluster.hang("Produce")
             sending = asyncio.create_task(producer.send_many("orders", numbered(300, 500)))
@@ -256,7 +300,11 @@ async def test_other_sends_keep_their_place() -> None:
 
         heart = asyncio.create_task(beat())
         first = asyncio.create_task(producer.send("orders", b"first", partition=0))
-        many = asyncio.create_task(producer.send_many("orders", [Record(value, partition=0) for value in numbered(20_000, 50)]))
+        many = asyncio.create_task(
+            producer.send_many(
+                "orders", [Record(value, partition=0) for value in numbered(20_000, 50)]
+            )
+        )
         await turns(2)
         late = asyncio.create_task(producer.send("orders", b"late", partition=0))
         deliveries = await many
@@ -317,7 +365,9 @@ async def test_failures_are_told_in_order_and_raised_by_the_first() -> None:
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
         cluster.fail("Produce", "INVALID_RECORD", partition=1)
-        deliveries = await producer.send_many("orders", [Record(b"%d" % number, partition=number % 2) for number in range(10)])
+        deliveries = await producer.send_many(
+            "orders", [Record(b"%d" % number, partition=number % 2) for number in range(10)]
+        )
         assert not deliveries.done()
         assert deliveries.summary() == (0, 0, 10)
         assert await deliveries.wait() == (5, 5, 0)
@@ -352,7 +402,9 @@ async def test_the_first_failure_and_the_offsets_are_asked_of_the_batches() -> N
 
 
 @jumping
-async def test_a_million_records_are_asked_for_by_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_million_records_are_asked_for_by_their_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The summary reads the batches. It makes no delivery for a property that all records of a run share."""
     async with running() as (_, producer):
         deliveries = await producer.send_many("orders", [b"v"] * 1_000)
@@ -363,7 +415,9 @@ async def test_a_million_records_are_asked_for_by_their_batches(monkeypatch: pyt
             assert deliveries.first_failure() is None
             assert list(deliveries.failures()) == []
             assert sum(last - first + 1 for first, last in deliveries.offsets().values()) == 1_000
-        assert [metadata.offset for metadata in await deliveries] == [delivery.result().offset for delivery in deliveries]
+        assert [metadata.offset for metadata in await deliveries] == [
+            delivery.result().offset for delivery in deliveries
+        ]
 
 
 @jumping
@@ -373,7 +427,9 @@ async def test_a_walk_goes_on_while_batches_are_split() -> None:
         await producer.partitions_for("orders")
         cluster.fail("Produce", "MESSAGE_TOO_LARGE", partition=0)
         values = numbered(40, 50)
-        deliveries = await producer.send_many("orders", [Record(value, partition=0) for value in values])
+        deliveries = await producer.send_many(
+            "orders", [Record(value, partition=0) for value in values]
+        )
         walk = iter(deliveries)
         offsets = []
         for _ in range(3):
@@ -397,7 +453,9 @@ async def test_offsets_are_not_known_without_acknowledgements() -> None:
 
 @pytest.mark.parametrize("looks", [True, False])
 @jumping
-async def test_failures_that_nobody_looks_at_are_not_silent(looks: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failures_that_nobody_looks_at_are_not_silent(
+    looks: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """The producer logs one warning with the number of failed records. It logs none for deliveries that a task awaited."""
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
@@ -417,7 +475,9 @@ async def test_it_is_a_sequence() -> None:
     """The result supports length, index from both ends, slices, iteration and membership tests of asyncio's helpers."""
     async with running() as (cluster, producer):
         values = numbered(3000)
-        deliveries = await producer.send_many("orders", [Record(value, b"%d" % (at % 97)) for at, value in enumerate(values)])
+        deliveries = await producer.send_many(
+            "orders", [Record(value, b"%d" % (at % 97)) for at, value in enumerate(values)]
+        )
         metadata = await deliveries
         assert len(metadata) == len(deliveries) == 3000
         assert [deliveries[at].result() for at in range(0, 3000, 37)] == metadata[::37]
@@ -438,7 +498,9 @@ async def test_records_of_others_in_the_same_batch_are_not_taken_for_these(is_as
     """Records of other sends come between those of `send_many`. Each delivery still reports its own record."""
     async with running() as (cluster, producer):
         await producer.partitions_for("orders")
-        records = [Record(b"%d" % number, partition=0, headers=[("h", b"v")]) for number in range(100)]
+        records = [
+            Record(b"%d" % number, partition=0, headers=[("h", b"v")]) for number in range(100)
+        ]
 
         async def source() -> AsyncIterator[Record[Any, bytes]]:
             for record in records:
@@ -466,7 +528,9 @@ async def test_many_without_a_key_do_not_go_ahead_of_who_waits_for_a_partition()
     async def work(producer: Producer[bytes, bytes], chance: random.Random) -> None:
         for _ in range(30):
             if chance.random() < 0.3:
-                await producer.send_many("orders", [b"many" + b"." * 100] * chance.choice((3, 40, 100)))
+                await producer.send_many(
+                    "orders", [b"many" + b"." * 100] * chance.choice((3, 40, 100))
+                )
                 continue
             number = next(numbers)
             value = b"%05d" % number + b"." * chance.choice((10, 100, 400))
@@ -481,11 +545,18 @@ async def test_many_without_a_key_do_not_go_ahead_of_who_waits_for_a_partition()
             "max_in_flight_requests_per_connection": 2,
             "compression_type": "gzip",
         }
-        async with running(cluster, circuit_breaker_class="failure_rate", **options) as (_, producer):
+        async with running(cluster, circuit_breaker_class="failure_rate", **options) as (
+            _,
+            producer,
+        ):
             for broker in cluster.brokers.values():
                 broker.latency = 0.001
             await asyncio.gather(*(work(producer, random.Random(seed)) for seed in range(60)))
             await producer.flush()
         for partition in range(2):
-            found = [sent[value] for value in cluster.values("orders", partition) if value is not None and value in sent]
+            found = [
+                sent[value]
+                for value in cluster.values("orders", partition)
+                if value is not None and value in sent
+            ]
             assert found == sorted(found)

@@ -18,7 +18,14 @@ import pytest
 import pytest_asyncio
 
 from aioproducer import Producer
-from aioproducer.errors import BufferExhausted, DeliveryError, MetadataTimeout, ProducerClosed, SerializationError, UsageError
+from aioproducer.errors import (
+    BufferExhausted,
+    DeliveryError,
+    MetadataTimeout,
+    ProducerClosed,
+    SerializationError,
+    UsageError,
+)
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -52,11 +59,16 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 @pytest.mark.asyncio
 async def test_each_of_eight_threads_keeps_its_order(cluster: FakeCluster, memory: int) -> None:
     """Each thread keeps the order of its key, with and without memory for all records at once. Each future gives its record's offset."""
-    async with Producer(**cluster.client_options, buffer_memory=memory, batch_size=2000) as producer:
+    async with Producer(
+        **cluster.client_options, buffer_memory=memory, batch_size=2000
+    ) as producer:
         door = producer.from_thread
 
         def work(name: int) -> list[ThreadDelivery]:
-            return [door.send("orders", b"%d %d" % (name, number), b"%d" % name) for number in range(300)]
+            return [
+                door.send("orders", b"%d %d" % (name, number), b"%d" % name)
+                for number in range(300)
+            ]
 
         told = await asyncio.gather(*(in_thread(partial(work, name)) for name in range(8)))
         for name, deliveries in enumerate(told):
@@ -64,13 +76,17 @@ async def test_each_of_eight_threads_keeps_its_order(cluster: FakeCluster, memor
             assert [each.offset for each in metadata] == sorted(each.offset for each in metadata)
             assert len({each.partition for each in metadata}) == 1
             log = cluster.records("orders", metadata[0].partition)
-            assert [record.value for record in log if record.key == b"%d" % name] == [b"%d %d" % (name, number) for number in range(300)]
+            assert [record.value for record in log if record.key == b"%d" % name] == [
+                b"%d %d" % (name, number) for number in range(300)
+            ]
 
 
 @pytest.mark.asyncio
 async def test_what_is_wrong_with_a_record_its_future_tells(cluster: FakeCluster) -> None:
     """The future raises UsageError and its kind, MetadataTimeout for a missing topic, or the broker's refusal. The next record is sent."""
-    async with Producer(**cluster.client_options, max_block_ms=200, allow_auto_create_topics=False) as producer:
+    async with Producer(
+        **cluster.client_options, max_block_ms=200, allow_auto_create_topics=False
+    ) as producer:
         await producer.partitions_for("orders")
         door: FromThread[Any, Any] = producer.from_thread
 
@@ -78,7 +94,9 @@ async def test_what_is_wrong_with_a_record_its_future_tells(cluster: FakeCluster
             return door.send(*record, **options).exception(10)
 
         assert isinstance(await in_thread(lambda: error_of("orders", "text")), SerializationError)
-        assert isinstance(await in_thread(lambda: error_of("orders", b"v", partition=-1)), UsageError)
+        assert isinstance(
+            await in_thread(lambda: error_of("orders", b"v", partition=-1)), UsageError
+        )
         assert isinstance(await in_thread(lambda: error_of("nowhere", b"v")), MetadataTimeout)
         cluster.fail("Produce", "INVALID_RECORD")
         assert isinstance(await in_thread(lambda: error_of("orders", b"v")), DeliveryError)
@@ -86,7 +104,9 @@ async def test_what_is_wrong_with_a_record_its_future_tells(cluster: FakeCluster
 
 
 @pytest.mark.asyncio
-async def test_a_thread_waits_while_the_loop_does_not_take_its_records(cluster: FakeCluster) -> None:
+async def test_a_thread_waits_while_the_loop_does_not_take_its_records(
+    cluster: FakeCluster,
+) -> None:
     """The thread hands over about a MiB; then its send fails with BufferExhausted after max_block_ms.
 
     The producer sends the records handed over.

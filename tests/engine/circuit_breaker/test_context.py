@@ -8,7 +8,12 @@ from typing import Any
 from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.producer_batch import PartitionQueue
 from aioproducer.core.topic_routing import TopicRouting
-from aioproducer.engine.circuit_breaker.circuit_break_manager import Status, _ByBroker, _ByPartition, name_of
+from aioproducer.engine.circuit_breaker.circuit_break_manager import (
+    Status,
+    _ByBroker,
+    _ByPartition,
+    name_of,
+)
 from aioproducer.model import TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -19,7 +24,11 @@ class Cluster:
 
     def __init__(self) -> None:
         self.nodes = tuple(
-            SimpleNamespace(broker=SimpleNamespace(node_id=number), produce=SimpleNamespace(in_flight=number + 2), is_muted=number == 2)
+            SimpleNamespace(
+                broker=SimpleNamespace(node_id=number),
+                produce=SimpleNamespace(in_flight=number + 2),
+                is_muted=number == 2,
+            )
             for number in (1, 2)
         )
 
@@ -29,7 +38,9 @@ class Cluster:
 
 def made() -> tuple[Status, list[PartitionQueue]]:
     partition_queues = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
-    routing = partition_queues.routings["orders"] = TopicRouting("orders", b"", partition_queues.availability)
+    routing = partition_queues.routings["orders"] = TopicRouting(
+        "orders", b"", partition_queues.availability
+    )
     routing.queues += [PartitionQueue(routing, number, 1, None) for number in range(2)]
     cluster: Any = Cluster()
     status = Status(
@@ -67,6 +78,10 @@ def test_what_is_not_known_has_nothing() -> None:
     status, queues = made()
     assert status.in_flight_requests[-1] == 0
     assert status.throttled[77] is False
-    for unknown in (TopicPartition("orders", 2), TopicPartition("orders", -1), TopicPartition("nothing", 0)):
+    for unknown in (
+        TopicPartition("orders", 2),
+        TopicPartition("orders", -1),
+        TopicPartition("nothing", 0),
+    ):
         assert status.queued_bytes[unknown] == status.in_flight_batches[unknown] == 0
     assert name_of(queues[1]) == SECOND

@@ -18,7 +18,14 @@ from whole import jumping, now, running, turns
 
 from aioproducer import Producer, Record
 from aioproducer.core.topic_routing import murmur2
-from aioproducer.errors import BufferExhausted, DeliveryError, PartitionUnavailable, Persisted, UsageError, WouldBlock
+from aioproducer.errors import (
+    BufferExhausted,
+    DeliveryError,
+    PartitionUnavailable,
+    Persisted,
+    UsageError,
+    WouldBlock,
+)
 from aioproducer.model import CircuitEvent, CircuitState, TopicPartition
 from aioproducer.testing import FakeCluster
 
@@ -37,7 +44,9 @@ TINY: dict[str, Any] = {**QUICK, "buffer_memory": 40_000, "batch_size": 1000}
 
 
 @asynccontextmanager
-async def four(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any], list[tuple[str, int]]]]:
+async def four(
+    **options: Any,
+) -> AsyncIterator[tuple[FakeCluster, Producer[Any, Any], list[tuple[str, int]]]]:
     """Give a topic of four partitions, the last of which has a broker of its own.
 
     The third value lists the circuit events: each state and its partition.
@@ -52,16 +61,27 @@ async def four(**options: Any) -> AsyncIterator[tuple[FakeCluster, Producer[Any,
         def hear(event: CircuitEvent) -> None:
             told.append((event.state.value, event.partition.partition))
 
-        async with running(cluster, **{"on_circuit_event": hear, **QUICK, **options}) as (_, producer):
+        async with running(cluster, **{"on_circuit_event": hear, **QUICK, **options}) as (
+            _,
+            producer,
+        ):
             yield cluster, producer, told
-        queues = [queue for routing in producer._engine.parts.partition_queues.routings.values() for queue in routing.queues]
-        assert [(queue.bytes, queue.is_full, queue.circuit) for queue in queues] == [(0, False, None)] * len(queues)
+        queues = [
+            queue
+            for routing in producer._engine.parts.partition_queues.routings.values()
+            for queue in routing.queues
+        ]
+        assert [(queue.bytes, queue.is_full, queue.circuit) for queue in queues] == [
+            (0, False, None)
+        ] * len(queues)
 
 
 async def opened(cluster: FakeCluster, producer: Producer[Any, Any], count: int = 4) -> list[Any]:
     """Let the bad partition fail until its circuit is open. Returns the deliveries of the records sent to it."""
     cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=BAD, times=None)
-    deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(count)]
+    deliveries = [
+        await producer.send("orders", b"%d" % number, partition=BAD) for number in range(count)
+    ]
     while not producer.health().open_breakers:
         await asyncio.sleep(0.01)
     return deliveries
@@ -106,7 +126,9 @@ async def test_the_longest_pause_bounds_recovery() -> None:
         assert now() - healed < 2.1
 
 
-@pytest.mark.parametrize("seconds", [11.3 + 0.37 * number for number in range(12)], ids="{:.2f}".format)
+@pytest.mark.parametrize(
+    "seconds", [11.3 + 0.37 * number for number in range(12)], ids="{:.2f}".format
+)
 @jumping
 async def test_a_slow_broker_that_heals_is_well_again_within_the_interval(seconds: float) -> None:
     """The partition must work again in time with any batches in flight, and from an open, probing or closed circuit."""
@@ -148,14 +170,18 @@ async def test_errors_that_are_about_records_open_nothing() -> None:
 
 
 @jumping
-async def test_a_broker_that_does_not_answer_opens_the_circuit_long_before_the_request_times_out() -> None:
+async def test_a_broker_that_does_not_answer_opens_the_circuit_long_before_the_request_times_out() -> (
+    None
+):
     """A batch without an answer for the whole interval counts as a failure.
 
     When the answer comes at last, it closes a probing circuit at once.
     """
     async with four() as (cluster, producer, told):
         hang = cluster.hang("Produce", broker=2)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)
+        ]
         await asyncio.sleep(1.1)
         assert told == [("open", BAD)]
         await asyncio.sleep(1.1)
@@ -173,7 +199,9 @@ async def test_what_was_on_its_way_when_a_circuit_opened_does_not_close_it() -> 
         hang = cluster.hang("Produce", broker=2)
         first = await producer.send("orders", b"first", partition=BAD)
         await asyncio.sleep(0.5)
-        behind = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)]
+        behind = [
+            await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)
+        ]
         await asyncio.sleep(0.6)
         assert told == [("open", BAD)]
         hang.release()
@@ -191,7 +219,9 @@ async def test_a_broker_that_cannot_be_reached_opens_the_circuit() -> None:
     async with four(reconnect_backoff_ms=50) as (cluster, producer, told):
         await producer.send_and_wait("orders", b"first", partition=BAD)
         await cluster.brokers[2].stop(silently=True)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)
+        ]
         while not told:
             await asyncio.sleep(0.05)
         assert told[0] == ("open", BAD)
@@ -204,9 +234,15 @@ async def test_a_broker_that_cannot_be_reached_opens_the_circuit() -> None:
 @jumping
 async def test_another_leader_is_tried_at_once() -> None:
     """The failures belong to the old leader, so the Sender sends to the new one at once."""
-    async with four(circuit_breaker_mute_retry_interval_ms=60_000, metadata_max_age_ms=500) as (cluster, producer, _):
+    async with four(circuit_breaker_mute_retry_interval_ms=60_000, metadata_max_age_ms=500) as (
+        cluster,
+        producer,
+        _,
+    ):
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", broker=2, times=None)
-        deliveries = [await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)]
+        deliveries = [
+            await producer.send("orders", b"%d" % number, partition=BAD) for number in range(4)
+        ]
         while not producer.health().open_breakers:
             await asyncio.sleep(0.01)
         began = now()
@@ -221,7 +257,11 @@ async def test_records_without_a_key_go_elsewhere_and_one_of_them_is_the_probe()
 
     Then some records go to it, and their success closes the circuit.
     """
-    async with four(delivery_timeout_ms=1500, request_timeout_ms=1000, circuit_breaker_mute_retry_interval_ms=3000) as (
+    async with four(
+        delivery_timeout_ms=1500,
+        request_timeout_ms=1000,
+        circuit_breaker_mute_retry_interval_ms=3000,
+    ) as (
         cluster,
         producer,
         told,
@@ -244,12 +284,19 @@ async def test_a_probe_that_ends_without_an_attempt_is_followed_by_another() -> 
 
     When it has one, the producer lets in new records, and their success closes the circuit.
     """
-    options = {"delivery_timeout_ms": 1500, "request_timeout_ms": 500, "circuit_breaker_keyed_policy": "fail_fast"}
+    options = {
+        "delivery_timeout_ms": 1500,
+        "request_timeout_ms": 500,
+        "circuit_breaker_keyed_policy": "fail_fast",
+    }
     async with four(**options, metadata_max_age_ms=500) as (cluster, producer, told):
         deliveries = await opened(cluster, producer)
         cluster.faults.clear()
         cluster.move_leader("orders", BAD, None)
-        assert all(isinstance(error, DeliveryError) for error in await asyncio.gather(*deliveries, return_exceptions=True))
+        assert all(
+            isinstance(error, DeliveryError)
+            for error in await asyncio.gather(*deliveries, return_exceptions=True)
+        )
         assert told[-1] == ("probing", BAD)
         cluster.move_leader("orders", BAD, 2)
         await producer.send_and_wait("orders", b"v", partition=BAD)
@@ -262,7 +309,10 @@ async def test_a_probe_that_ends_without_an_attempt_is_followed_by_another() -> 
 
 async def stalled(producer: Producer[Any, Any], count: int = 100) -> list[asyncio.Task[Any]]:
     """Start sends of 700 bytes to the bad partition, more than memory holds."""
-    tasks = [asyncio.create_task(producer.send("orders", b"%03d" % number + b"." * 700, partition=BAD)) for number in range(count)]
+    tasks = [
+        asyncio.create_task(producer.send("orders", b"%03d" % number + b"." * 700, partition=BAD))
+        for number in range(count)
+    ]
     await turns(100)
     return tasks
 
@@ -285,8 +335,12 @@ async def test_one_partition_never_holds_more_than_half_of_memory() -> None:
         assert 17_000 < producer.buffer_available < 24_000
         began = now()
         for number in range(200):
-            await producer.send_and_wait("orders", b"%03d" % number + b"." * 700, partition=number % 3)
-        await producer.send_many("orders", [Record(b"%03d" % number, partition=number % 3) for number in range(300)])
+            await producer.send_and_wait(
+                "orders", b"%03d" % number + b"." * 700, partition=number % 3
+            )
+        await producer.send_many(
+            "orders", [Record(b"%03d" % number, partition=number % 3) for number in range(300)]
+        )
         await producer.send_many("orders", [b"%03d" % number for number in range(300)])
         assert now() - began < 0.5
         assert sum(not task.done() for task in tasks) == len(waiting)
@@ -298,7 +352,11 @@ async def test_one_partition_never_holds_more_than_half_of_memory() -> None:
 @jumping
 async def test_records_without_a_key_are_not_held_up_by_a_full_partition() -> None:
     """The partitioner avoids the full partition before its circuit opens. No record without a key waits, at any size or number."""
-    async with four(**TINY, circuit_breaker_mute_retry_interval_ms=100_000) as (cluster, producer, told):
+    async with four(**TINY, circuit_breaker_mute_retry_interval_ms=100_000) as (
+        cluster,
+        producer,
+        told,
+    ):
         hang = cluster.hang("Produce", broker=2)
         for number in range(400):
             async with asyncio.timeout(1):
@@ -328,7 +386,9 @@ async def test_who_waits_for_one_partition_keeps_its_order_whatever_comes_and_go
         hang.release()
         late = []
         for number in range(80, 160):
-            late.append(asyncio.create_task(producer.send("orders", b"%03d" % number, partition=BAD)))
+            late.append(
+                asyncio.create_task(producer.send("orders", b"%03d" % number, partition=BAD))
+            )
             await turns(number % 3)
         kept = [number for number in range(160) if number not in set(parked[::3])]
         await asyncio.gather(*(task for number, task in enumerate(tasks) if number in kept), *late)
@@ -344,7 +404,14 @@ async def test_call_order_is_log_order_whoever_waits_for_what(seed: int) -> None
     Each partition's log is in the order of the calls.
     """
     chance = random.Random(seed)
-    async with four(**{**TINY, "buffer_memory": 2500, "batch_size": 300, "circuit_breaker_mute_retry_interval_ms": 50}) as (
+    async with four(
+        **{
+            **TINY,
+            "buffer_memory": 2500,
+            "batch_size": 300,
+            "circuit_breaker_mute_retry_interval_ms": 50,
+        }
+    ) as (
         cluster,
         producer,
         _,
@@ -355,7 +422,9 @@ async def test_call_order_is_log_order_whoever_waits_for_what(seed: int) -> None
                 broker = cluster.brokers[chance.choice((1, 2))]
                 broker.pause()
                 asyncio.get_running_loop().call_later(chance.uniform(0, 0.3), broker.resume)
-            where = chance.choice(({}, {}, {"partition": chance.randrange(4)}, {"key": b"%d" % chance.randrange(9)}))
+            where = chance.choice(
+                ({}, {}, {"partition": chance.randrange(4)}, {"key": b"%d" % chance.randrange(9)})
+            )
             value = b"%03d" % number + b"." * chance.choice((0, 10, 200, 600))
             tasks.append(asyncio.create_task(producer.send("orders", value, **where)))
             await asyncio.sleep(chance.choice((0, 0, 0.001, 0.01)))
@@ -366,7 +435,9 @@ async def test_call_order_is_log_order_whoever_waits_for_what(seed: int) -> None
 
 
 @jumping
-async def test_who_waits_for_memory_behind_a_record_of_a_full_partition_does_not_wait_for_that() -> None:
+async def test_who_waits_for_memory_behind_a_record_of_a_full_partition_does_not_wait_for_that() -> (
+    None
+):
     """A record of the bad partition comes to the head of the wait queue for memory.
 
     It leaves that queue, and the producer serves the next send.
@@ -375,9 +446,15 @@ async def test_who_waits_for_memory_behind_a_record_of_a_full_partition_does_not
         hang = cluster.hang("Produce", broker=2)
         both = cluster.hang("Produce", broker=1)
         tasks = await stalled(producer)
-        others = [asyncio.create_task(producer.send("orders", b"." * 900, partition=number % 3)) for number in range(40)]
+        others = [
+            asyncio.create_task(producer.send("orders", b"." * 900, partition=number % 3))
+            for number in range(40)
+        ]
         bad = asyncio.create_task(producer.send("orders", b"777", partition=BAD))
-        behind = [asyncio.create_task(producer.send("orders", b"." * 900, partition=number % 3)) for number in range(10)]
+        behind = [
+            asyncio.create_task(producer.send("orders", b"." * 900, partition=number % 3))
+            for number in range(10)
+        ]
         await turns(50)
         assert not behind[0].done()
         both.release()
@@ -400,7 +477,8 @@ async def test_a_send_that_waits_for_a_muted_partition_is_refused_in_time() -> N
         tasks = await stalled(producer)
         began = now()
         with pytest.raises(
-            PartitionUnavailable, match=r"orders-3: the circuit breaker has muted the partition .*max_block_ms=5000"
+            PartitionUnavailable,
+            match=r"orders-3: the circuit breaker has muted the partition .*max_block_ms=5000",
         ) as raised:
             await tasks[-1]
         assert now() - began == pytest.approx(5)
@@ -453,7 +531,10 @@ async def test_rows_without_a_key_wait_while_every_partition_is_full() -> None:
         with pytest.raises(WouldBlock, match="room for its partition"):
             for _ in range(100):
                 producer.send_nowait("orders", b"." * 900)
-        waiting = [asyncio.create_task(producer.send("orders", b"waits %d" % number, partition=number)) for number in range(4)]
+        waiting = [
+            asyncio.create_task(producer.send("orders", b"waits %d" % number, partition=number))
+            for number in range(4)
+        ]
         await turns(3)
         rows = asyncio.create_task(producer.send_columns("orders", values=pa.array([b"row"] * 10)))
         await turns(20)
@@ -471,7 +552,10 @@ async def test_rows_without_a_key_wait_while_every_partition_is_full() -> None:
 async def test_flush_covers_what_comes_to_wait_for_a_partition_meanwhile() -> None:
     """The sends wait for metadata as the flush begins. Most of them wait for their full partition once it is known."""
     async with four(**TINY) as (_, producer, _):
-        tasks = [asyncio.create_task(producer.send("orders", b"." * 700, partition=BAD)) for _ in range(100)]
+        tasks = [
+            asyncio.create_task(producer.send("orders", b"." * 700, partition=BAD))
+            for _ in range(100)
+        ]
         await turns(2)
         assert "metadata" in producer.explain()
         assert await producer.flush() == (100, 0, 0)
@@ -483,7 +567,10 @@ async def test_stopping_tries_once_more_what_is_muted(caplog: pytest.LogCaptureF
     """`stop` sends the records of a muted partition once more, however long its interval. No record is lost that the cluster would take."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=4)
-        async with running(cluster, **QUICK, circuit_breaker_mute_retry_interval_ms=1_000_000) as (_, producer):
+        async with running(cluster, **QUICK, circuit_breaker_mute_retry_interval_ms=1_000_000) as (
+            _,
+            producer,
+        ):
             deliveries = await opened(cluster, producer)
             cluster.faults.clear()
             await turns(3)
@@ -497,8 +584,15 @@ async def test_who_waits_for_a_partition_stays_with_it_when_its_key_belongs_else
     """The topic gets partitions while sends wait for one of them. They keep their partition, as the records that are queued there do."""
     async with four(**TINY, metadata_max_age_ms=500) as (cluster, producer, _):
         hang = cluster.hang("Produce", broker=2)
-        key = next(key for key in (b"%d" % number for number in range(1000)) if murmur2(key) % 4 == BAD != murmur2(key) % 64)
-        tasks = [asyncio.create_task(producer.send("orders", b"%03d" % number + b"." * 700, key=key)) for number in range(60)]
+        key = next(
+            key
+            for key in (b"%d" % number for number in range(1000))
+            if murmur2(key) % 4 == BAD != murmur2(key) % 64
+        )
+        tasks = [
+            asyncio.create_task(producer.send("orders", b"%03d" % number + b"." * 700, key=key))
+            for number in range(60)
+        ]
         await turns(100)
         assert not tasks[-1].done()
         cluster.add_partitions("orders", 64)
@@ -508,7 +602,9 @@ async def test_who_waits_for_a_partition_stays_with_it_when_its_key_belongs_else
         hang.release()
         await asyncio.gather(*await asyncio.gather(*tasks))
         assert firsts(cluster, BAD) == list(range(60))
-        assert sorted(chain.from_iterable(firsts(cluster, partition) for partition in range(4, 64))) == [60]
+        assert sorted(
+            chain.from_iterable(firsts(cluster, partition) for partition in range(4, 64))
+        ) == [60]
 
 
 # Keyed records: the policy
@@ -517,7 +613,11 @@ async def test_who_waits_for_a_partition_stays_with_it_when_its_key_belongs_else
 async def bad_key(producer: Producer[Any, Any]) -> bytes:
     """Return a key of the bad partition."""
     await producer.partitions_for("orders")
-    return next(key for key in (b"%d" % number for number in range(100)) if (murmur2(key) & 0x7FFFFFFF) % 4 == BAD)
+    return next(
+        key
+        for key in (b"%d" % number for number in range(100))
+        if (murmur2(key) & 0x7FFFFFFF) % 4 == BAD
+    )
 
 
 @jumping
@@ -543,8 +643,15 @@ async def test_available_sends_elsewhere_while_it_is_muted(is_named: bool) -> No
         where: dict[str, Any] = {"partition": BAD} if is_named else {"key": key}
         assert (await producer.send_and_wait("orders", b"v", **where)).partition == BAD
         await opened(cluster, producer)
-        seen = {(await producer.send_and_wait("orders", b"v", **where)).partition for _ in range(20)}
-        seen |= {metadata.partition for metadata in await (await producer.send_many("orders", [Record(b"v", **where)] * 100))}
+        seen = {
+            (await producer.send_and_wait("orders", b"v", **where)).partition for _ in range(20)
+        }
+        seen |= {
+            metadata.partition
+            for metadata in await (
+                await producer.send_many("orders", [Record(b"v", **where)] * 100)
+            )
+        }
         assert BAD not in seen
         assert is_named or len(seen) == 1
         cluster.faults.clear()
@@ -572,7 +679,11 @@ async def test_available_takes_along_those_who_wait() -> None:
 async def test_available_with_nothing_available_keeps_to_the_partition() -> None:
     """All partitions are muted, so that no other one is better: the record goes to its own."""
     own = Own()
-    async with four(circuit_breaker_class=own, circuit_breaker_keyed_policy="available") as (_, producer, _):
+    async with four(circuit_breaker_class=own, circuit_breaker_keyed_policy="available") as (
+        _,
+        producer,
+        _,
+    ):
         await producer.partitions_for("orders")
         for partition in range(4):
             own.manager.mute(TopicPartition("orders", partition))
@@ -611,9 +722,15 @@ async def test_fail_fast_says_so_at_once() -> None:
 # Promises that are kept
 
 
-@pytest.mark.parametrize("options", [{}, {"enable_idempotence": False}, {"max_in_flight_requests_per_connection": 1}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"enable_idempotence": False}, {"max_in_flight_requests_per_connection": 1}],
+    ids=str,
+)
 @jumping
-async def test_nothing_is_lost_doubled_or_out_of_order_over_openings(options: dict[str, Any]) -> None:
+async def test_nothing_is_lost_doubled_or_out_of_order_over_openings(
+    options: dict[str, Any],
+) -> None:
     """Errors come and go on two of four partitions for 30 s, and the fake cluster checks the sequence numbers strictly."""
     async with four(**{**TINY, **options}) as (cluster, producer, told):
         sent: dict[int, list[int]] = {partition: [] for partition in range(4)}
@@ -627,7 +744,13 @@ async def test_nothing_is_lost_doubled_or_out_of_order_over_openings(options: di
         async def trouble() -> None:
             for round_ in range(5):
                 partition = BAD if round_ % 2 else 0
-                cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", topic="orders", partition=partition, times=None)
+                cluster.fail(
+                    "Produce",
+                    "NOT_LEADER_OR_FOLLOWER",
+                    topic="orders",
+                    partition=partition,
+                    times=None,
+                )
                 await asyncio.sleep(4)
                 cluster.faults.clear()
                 await asyncio.sleep(2)
@@ -708,7 +831,11 @@ class Own:
 async def test_a_breaker_of_the_users_own_is_asked_and_told_for_each_batch() -> None:
     """The producer configures the breaker with its own options and the producer's, and closes it once."""
     own = Own()
-    async with four(circuit_breaker_class=own, circuit_breaker_options={"mine": 5}) as (cluster, producer, _):
+    async with four(circuit_breaker_class=own, circuit_breaker_options={"mine": 5}) as (
+        cluster,
+        producer,
+        _,
+    ):
         assert own.options["mine"] == 5
         assert own.options["trigger_message_count"] == 4
         cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", topic="orders", partition=1)
@@ -723,7 +850,9 @@ async def test_a_breaker_of_the_users_own_is_asked_and_told_for_each_batch() -> 
 
 
 @jumping
-async def test_the_breaker_is_not_told_of_a_partition_that_its_topic_no_longer_has(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_breaker_is_not_told_of_a_partition_that_its_topic_no_longer_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A topic is created again with fewer partitions while a batch is in flight. A breaker that muted its partition would get UsageError."""
     own = Own()
     own.mutes = True
@@ -779,7 +908,9 @@ async def test_a_breaker_whose_answer_has_no_truth_value_harms_nobody() -> None:
     own = Own()
     own.on_send = own.on_complete = lambda *_told: NoTruth()  # type: ignore[assignment, method-assign, return-value]
     async with four(circuit_breaker_class=own) as (cluster, producer, _):
-        await asyncio.gather(*[producer.send_and_wait("orders", b"v", partition=0) for _ in range(10)])
+        await asyncio.gather(
+            *[producer.send_and_wait("orders", b"v", partition=0) for _ in range(10)]
+        )
         assert len(cluster.values("orders", 0)) == 10
 
 
@@ -792,7 +923,9 @@ class EndOfLoop(BaseException):
 async def test_what_ends_a_loop_is_raised_outside_the_drain(function: str) -> None:
     """The batches of the drain are sent. They waited for `delivery_timeout_ms` and longer, and their slots were lost."""
     told: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(repr(context["exception"])))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: told.append(repr(context["exception"]))
+    )
     own = Own()
     raises = [EndOfLoop()] * 9
 
@@ -805,7 +938,12 @@ async def test_what_ends_a_loop_is_raised_outside_the_drain(function: str) -> No
     async with four(circuit_breaker_class=own) as (cluster, producer, _):
         began = now()
         for number in range(10):
-            await asyncio.gather(*[producer.send_and_wait("orders", b"%d" % number, partition=partition) for partition in range(4)])
+            await asyncio.gather(
+                *[
+                    producer.send_and_wait("orders", b"%d" % number, partition=partition)
+                    for partition in range(4)
+                ]
+            )
         assert now() - began < 1
         assert cluster.values("orders", BAD) == [b"%d" % number for number in range(10)]
     assert told == ["EndOfLoop()"] * 9
@@ -822,14 +960,24 @@ async def test_a_hook_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture)
         deliveries = await opened(cluster, producer)
         cluster.faults.clear()
         await asyncio.gather(*deliveries)
-    assert sum("on_circuit_event raised RuntimeError" in record.getMessage() for record in caplog.records) == 1
+    assert (
+        sum(
+            "on_circuit_event raised RuntimeError" in record.getMessage()
+            for record in caplog.records
+        )
+        == 1
+    )
 
 
 @jumping
 async def test_the_manager_mutes_brokers_and_tells_which_partitions_are_muted() -> None:
     """The manager mutes all partitions that a broker leads. It raises UsageError for a partition that it does not know."""
     own = Own()
-    async with four(circuit_breaker_class=own, circuit_breaker_mute_retry_interval_ms=60_000) as (_, producer, told):
+    async with four(circuit_breaker_class=own, circuit_breaker_mute_retry_interval_ms=60_000) as (
+        _,
+        producer,
+        told,
+    ):
         await producer.partitions_for("orders")
         manager, orders = own.manager, [TopicPartition("orders", number) for number in range(4)]
         assert manager.available_partitions_for_topic("orders") == orders
@@ -839,7 +987,9 @@ async def test_the_manager_mutes_brokers_and_tells_which_partitions_are_muted() 
         assert manager.muted_partitions_for_node(1) == {"orders": orders[:3]}
         assert manager.available_partitions_for_node(1) == {}
         assert manager.available_partitions_for_node(2) == {"orders": orders[3:]}
-        assert {(await producer.send_and_wait("orders", b"v")).partition for _ in range(20)} == {BAD}
+        assert {(await producer.send_and_wait("orders", b"v")).partition for _ in range(20)} == {
+            BAD
+        }
         manager.unmute(orders[0])
         manager.mute(orders[3])
         manager.mute(orders[3])
@@ -853,7 +1003,16 @@ async def test_the_manager_mutes_brokers_and_tells_which_partitions_are_muted() 
             with pytest.raises(UsageError, match="there is no partition"):
                 manager.mute(unknown)
         await turns(2)
-        assert told == [("open", 0), ("open", 1), ("open", 2), ("closed", 0), ("open", 3), ("closed", 1), ("closed", 2), ("closed", 3)]
+        assert told == [
+            ("open", 0),
+            ("open", 1),
+            ("open", 2),
+            ("closed", 0),
+            ("open", 3),
+            ("closed", 1),
+            ("closed", 2),
+            ("closed", 3),
+        ]
         assert repr(manager) == "<ProducerCircuitBreakManager of Own: 0 open circuits>"
 
 
@@ -885,7 +1044,10 @@ async def test_a_class_is_made_an_object_of() -> None:
 @jumping
 async def test_with_one_request_in_flight_a_broker_that_does_not_answer_is_muted_whole() -> None:
     """With `circuit_breaker_enable_mute_inflight_full`, one record without an answer is enough."""
-    options = {"circuit_breaker_enable_mute_inflight_full": True, "max_in_flight_requests_per_connection": 1}
+    options = {
+        "circuit_breaker_enable_mute_inflight_full": True,
+        "max_in_flight_requests_per_connection": 1,
+    }
     async with four(**options) as (cluster, producer, told):
         hang = cluster.hang("Produce", broker=1)
         delivery = await producer.send("orders", b"v", partition=0)
@@ -912,7 +1074,11 @@ async def test_a_change_is_an_event_with_facts(caplog: pytest.LogCaptureFixture)
         (CircuitState.CLOSED, 0.0),
     ]
     assert "NOT_ENOUGH_REPLICAS" in str(heard[0].cause)
-    events = [record.event for record in caplog.records if getattr(record, "event", "").startswith("breaker")]  # type: ignore[attr-defined]
+    events = [
+        record.event
+        for record in caplog.records
+        if getattr(record, "event", "").startswith("breaker")
+    ]  # type: ignore[attr-defined]
     assert events == ["breaker-opened", "breaker-probing", "breaker-closed"]
 
 

@@ -74,7 +74,9 @@ def test_batches_that_end_together_are_told_in_that_order(build: Any) -> None:
             batches = {name: ended.deliveries(3) for name in "abcd"}
             for name, deliveries in batches.items():
                 for delivery in deliveries:
-                    delivery.add_done_callback(lambda told, name=name: heard.append((name, told.index)))
+                    delivery.add_done_callback(
+                        lambda told, name=name: heard.append((name, told.index))
+                    )
             task = asyncio.create_task(wait("b", batches["b"][1]))
             await asyncio.sleep(0)
             for deliveries in batches.values():
@@ -87,7 +89,9 @@ def test_batches_that_end_together_are_told_in_that_order(build: Any) -> None:
 
         heard: list[tuple[str, Any]] = []
         loop.run_until_complete(work())
-        assert [entry for entry in heard if entry[1] != "task"] == [(name, index) for name in "abcd" for index in range(3)]
+        assert [entry for entry in heard if entry[1] != "task"] == [
+            (name, index) for name in "abcd" for index in range(3)
+        ]
         assert heard.index(("b", "task")) > heard.index(("b", 2))
 
     run(build, main)
@@ -117,9 +121,13 @@ def test_a_task_is_woken_by_the_loop(build: Any) -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["pending", "over"])
-@pytest.mark.parametrize("own_contexts", [False, True], ids=["one context", "contexts of their own"])
+@pytest.mark.parametrize(
+    "own_contexts", [False, True], ids=["one context", "contexts of their own"]
+)
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_what_a_base_exception_leaves_goes_on(build: Any, error: type[BaseException], *, own_contexts: bool, is_late: bool) -> None:
+def test_what_a_base_exception_leaves_goes_on(
+    build: Any, error: type[BaseException], *, own_contexts: bool, is_late: bool
+) -> None:
     """It ends the loop, as from any callback; the others are called, and tasks woken, once that runs again."""
 
     def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
@@ -137,7 +145,9 @@ def test_what_a_base_exception_leaves_goes_on(build: Any, error: type[BaseExcept
 
         task = loop.create_task(wait())
         for delivery in deliveries:
-            delivery.add_done_callback(fail, context=contextvars.Context() if own_contexts else None)
+            delivery.add_done_callback(
+                fail, context=contextvars.Context() if own_contexts else None
+            )
         if not is_late:
             loop.call_soon(ended.end, deliveries[0])
         # uvloop runs the next callbacks before it ends, and raises the last error alone.
@@ -151,7 +161,9 @@ def test_what_a_base_exception_leaves_goes_on(build: Any, error: type[BaseExcept
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["pending", "over"])
-def test_a_callback_may_run_the_loop_itself(build: Any, monkeypatch: pytest.MonkeyPatch, *, is_late: bool) -> None:
+def test_a_callback_may_run_the_loop_itself(
+    build: Any, monkeypatch: pytest.MonkeyPatch, *, is_late: bool
+) -> None:
     """As `nest_asyncio` lets it: the other callbacks are called meanwhile, each once, though they share a context."""
 
     def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
@@ -175,10 +187,14 @@ def test_a_callback_may_run_the_loop_itself(build: Any, monkeypatch: pytest.Monk
         loop.run_until_complete(asyncio.sleep(0.01))
         assert ended.heard == meanwhile == list(range(RECORDS))
 
-    run(build, main, asyncio.SelectorEventLoop)  # whatever loop is tested: another one has no `_ready`
+    run(
+        build, main, asyncio.SelectorEventLoop
+    )  # whatever loop is tested: another one has no `_ready`
 
 
-def test_an_iteration_wakes_a_bounded_number_of_tasks(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_iteration_wakes_a_bounded_number_of_tasks(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The loop has other business."""
 
     def main(ended: Ended, loop: asyncio.AbstractEventLoop) -> None:
@@ -209,7 +225,9 @@ def test_an_iteration_wakes_a_bounded_number_of_tasks(build: Any, monkeypatch: p
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("more", [0, 1])
-def test_tasks_that_follow_those_of_a_run_send_together_with_them(build: Any, *, is_held: bool, more: int) -> None:
+def test_tasks_that_follow_those_of_a_run_send_together_with_them(
+    build: Any, *, is_held: bool, more: int
+) -> None:
     """The first task that was woken schedules a drain. It comes after as many tasks again, so that their records leave in one request.
 
     A queue that is held schedules nothing for tasks that one `run` wakes.
@@ -244,7 +262,9 @@ def test_tasks_that_follow_those_of_a_run_send_together_with_them(build: Any, *,
     run(build, main)
 
 
-def test_callbacks_are_called_for_a_bounded_time(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callbacks_are_called_for_a_bounded_time(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The completion queue yields to the event loop when its time is over. It calls the remaining callbacks in the next iterations."""
     monkeypatch.setattr(completion_queue, "_SECONDS_PER_ITERATION", -1.0)
 

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
-from aioproducer.engine.chosen_build import DeliveryContext, MemoryRecordsBuilder, ProduceRequestResult
+from aioproducer.engine.chosen_build import (
+    DeliveryContext,
+    MemoryRecordsBuilder,
+    ProduceRequestResult,
+)
 from aioproducer.engine.delivery import deliveries as module
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
 from aioproducer.engine.delivery.deliveries import Deliveries
@@ -28,7 +32,9 @@ class Batches:
         loop = asyncio.get_running_loop()
         self.completions = CompletionQueue(GuardedLoop(loop, print))
         context = DeliveryContext(loop, lambda _error, _count: None)
-        self.results = [ProduceRequestResult(context, "orders", partition, 1000) for partition in range(3)]
+        self.results = [
+            ProduceRequestResult(context, "orders", partition, 1000) for partition in range(3)
+        ]
         for result in self.results:
             records = MemoryRecordsBuilder(result, 1000, 1000)
             for number in range(4):

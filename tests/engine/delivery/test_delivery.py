@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.chosen_build import Delivery
 
-ERROR = DeliveryError("it broke", topic="orders", partition=3, persisted=Persisted.MAYBE, attempts=2)
+ERROR = DeliveryError(
+    "it broke", topic="orders", partition=3, persisted=Persisted.MAYBE, attempts=2
+)
 ERROR.__cause__ = broker_error("NOT_ENOUGH_REPLICAS")
 
 
@@ -37,7 +39,11 @@ class PyTaskLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.set_task_factory(lambda loop, coroutine, **options: asyncio.tasks._PyTask(coroutine, loop=loop, **options))
+        self.set_task_factory(
+            lambda loop, coroutine, **options: asyncio.tasks._PyTask(
+                coroutine, loop=loop, **options
+            )
+        )
 
 
 @contextlib.contextmanager
@@ -51,7 +57,10 @@ def current_of_python() -> Iterator[None]:
     def either(loop: asyncio.AbstractEventLoop | None = None) -> Any:
         return of_python(loop) or of_c(loop)
 
-    with mock.patch.object(asyncio.tasks, "current_task", either), mock.patch.object(asyncio, "current_task", either):
+    with (
+        mock.patch.object(asyncio.tasks, "current_task", either),
+        mock.patch.object(asyncio, "current_task", either),
+    ):
         yield
 
 
@@ -87,7 +96,10 @@ class Batch:
         seen: list[tuple[DeliveryError, int]] = [] if unseen is None else unseen
         self.completions = CompletionQueue(GuardedLoop(loop, print))
         self.result = self.build.ProduceRequestResult(
-            self.build.DeliveryContext(loop, lambda error, count: seen.append((error, count))), "orders", 3, 1000
+            self.build.DeliveryContext(loop, lambda error, count: seen.append((error, count))),
+            "orders",
+            3,
+            1000,
         )
         self.open = self.build.MemoryRecordsBuilder(self.result, 1000, 10_000)
         for value in (b"", b"x", b"xx"):
@@ -150,7 +162,10 @@ async def test_it_is_no_iterator() -> None:
     batch = Batch()
     delivery = batch.delivery(1)
     for _ in range(2):
-        assert not isinstance(delivery, (collections.abc.Iterable, collections.abc.Iterator, collections.abc.Coroutine))
+        assert not isinstance(
+            delivery,
+            (collections.abc.Iterable, collections.abc.Iterator, collections.abc.Coroutine),
+        )
         assert isinstance(delivery, collections.abc.Awaitable)
         assert not hasattr(delivery, "__next__")
         with pytest.raises(TypeError):
@@ -263,8 +278,16 @@ async def test_a_record_of_a_batch_that_is_split_goes_with_its_part() -> None:
     parts = first, *second.split([[0], [1]])
     for offset, part in enumerate(parts):
         part.complete(offset, -1)
-    assert [(*delivery.result()[2:3], delivery.result()[-1]) for delivery in deliveries] == [(1, 0), (0, 1), (2, 2)]
-    assert [metadata.offset for metadata in batch.result.get_many(0, 3)] == [1, 0, 2] == [batch.result.get(index)[2] for index in range(3)]
+    assert [(*delivery.result()[2:3], delivery.result()[-1]) for delivery in deliveries] == [
+        (1, 0),
+        (0, 1),
+        (2, 2),
+    ]
+    assert (
+        [metadata.offset for metadata in batch.result.get_many(0, 3)]
+        == [1, 0, 2]
+        == [batch.result.get(index)[2] for index in range(3)]
+    )
 
 
 @on_every_loop
@@ -374,7 +397,10 @@ async def test_callbacks_are_taken_back_and_added_again_in_any_order() -> None:
     """As a service does that polls with asyncio.wait: those that stay run in order, and what was taken back takes no room."""
     batch = Batch()
     seen: list[str] = []
-    callbacks = {name: functools.partial(lambda name, _delivery: seen.append(name), name) for name in "abcdef"}
+    callbacks = {
+        name: functools.partial(lambda name, _delivery: seen.append(name), name)
+        for name in "abcdef"
+    }
     deliveries = [batch.delivery(index) for index in (0, 1, 2, 0, 1, 2)]
     for _ in range(200):
         for delivery, callback in zip(deliveries, callbacks.values(), strict=True):
@@ -520,7 +546,12 @@ async def test_each_look_at_a_failure_is_an_instance_of_its_own_with_the_shared_
         assert error is not None
         assert isinstance(error.__cause__, BrokerError)
         assert error.__cause__ is ERROR.__cause__
-        assert (error.topic, error.partition, error.persisted, error.attempts) == ("orders", 3, "maybe", 2)
+        assert (error.topic, error.partition, error.persisted, error.attempts) == (
+            "orders",
+            3,
+            "maybe",
+            2,
+        )
 
 
 @on_every_loop

@@ -35,7 +35,12 @@ class FrozenError(Exception):
 
 def rows(count: int, error: Exception) -> Iterator[Record[bytes, bytes]]:
     for number in range(count):
-        yield Record(b"v" * (number % 70), b"%d" % number, partition=number % 2, timestamp_ms=1_000 + number if number % 3 else None)
+        yield Record(
+            b"v" * (number % 70),
+            b"%d" % number,
+            partition=number % 2,
+            timestamp_ms=1_000 + number if number % 3 else None,
+        )
     raise error
 
 
@@ -61,7 +66,9 @@ async def test_a_pools_worker_sends_it() -> None:
         pytest.raises(RowError, match="row 300 of the file is broken") as raised,
     ):
         pool.submit(work, 300).result()
-    with pytest.raises(UsageError, match="RowError was pickled, without its deliveries: .*Pass on their outcomes"):
+    with pytest.raises(
+        UsageError, match="RowError was pickled, without its deliveries: .*Pass on their outcomes"
+    ):
         Deliveries.of(raised.value)
     assert raised.value.__notes__ == ["send_many: 300 records queued before this."]
 

@@ -17,7 +17,10 @@ RECORDS = st.lists(
         st.sampled_from([1_000, 1_001, 1_001, 700, 2**40]),
         st.none() | st.binary(max_size=70) | st.sampled_from([32_767, 40_000]),
         st.none() | st.binary(max_size=70) | st.sampled_from([16_380, 32_768]),
-        st.just(()) | st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=3).map(tuple),
+        st.just(())
+        | st.lists(
+            st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=3
+        ).map(tuple),
         st.booleans(),
     ),
     min_size=1,
@@ -34,11 +37,15 @@ def test_what_is_appended_is_what_a_reader_reads(build: Any, records: list[Any],
     """
     loop = asyncio.new_event_loop()
     try:
-        result = build.ProduceRequestResult(build.DeliveryContext(loop, lambda _error, _count: None), "orders", 0, 1_000)
+        result = build.ProduceRequestResult(
+            build.DeliveryContext(loop, lambda _error, _count: None), "orders", 0, 1_000
+        )
         batch = build.MemoryRecordsBuilder(result, 1_000, room)
         wanted = []
         for timestamp_ms, key, value, headers, is_plain in records:
-            key, value = (bytes(part) if isinstance(part, int) else part for part in (key, value))  # a number stands for so many zeros
+            key, value = (
+                bytes(part) if isinstance(part, int) else part for part in (key, value)
+            )  # a number stands for so many zeros
             if is_plain and not headers:
                 delivery = batch.append(timestamp_ms, key, value)
             else:
@@ -57,8 +64,14 @@ def test_what_is_appended_is_what_a_reader_reads(build: Any, records: list[Any],
         payload, base, highest = batch.close()
         assert len(payload) <= granted
         (read,) = read_batches(header(payload, batch.count, 0, base, highest) + payload)
-        assert [(record.timestamp_ms, record.key, record.value, record.headers) for record in read.check()] == wanted
-        assert (read.base_timestamp, read.max_timestamp) == (1_000, max(record[0] for record in wanted))
+        assert [
+            (record.timestamp_ms, record.key, record.value, record.headers)
+            for record in read.check()
+        ] == wanted
+        assert (read.base_timestamp, read.max_timestamp) == (
+            1_000,
+            max(record[0] for record in wanted),
+        )
         result.complete(50, -1)
         for index, (timestamp_ms, key, value, _) in enumerate(wanted):
             metadata = build.make_delivery(result, index).result()
@@ -71,7 +84,11 @@ def test_what_is_appended_is_what_a_reader_reads(build: Any, records: list[Any],
 @on_both
 @given(
     sizes=st.lists(
-        st.tuples(st.sampled_from([0, 1, 50, 55, 56, 57, 63, 64, 200]), st.sampled_from([0, 3, 63, 64])), min_size=1, max_size=200
+        st.tuples(
+            st.sampled_from([0, 1, 50, 55, 56, 57, 63, 64, 200]), st.sampled_from([0, 3, 63, 64])
+        ),
+        min_size=1,
+        max_size=200,
     ),
     uniform=st.booleans(),
     keyed=st.booleans(),
@@ -80,14 +97,24 @@ def test_what_is_appended_is_what_a_reader_reads(build: Any, records: list[Any],
     timestamp_ms=st.sampled_from([1_000, 1_500]),
 )
 def test_many_at_once_are_the_same_bytes_as_one_by_one(
-    build: Any, sizes: list[tuple[int, int]], uniform: bool, keyed: bool, before: int, room: int, timestamp_ms: int
+    build: Any,
+    sizes: list[tuple[int, int]],
+    uniform: bool,
+    keyed: bool,
+    before: int,
+    room: int,
+    timestamp_ms: int,
 ) -> None:
     """As many as there is room for, however they are cut; what their deliveries are made of, too."""
     loop = asyncio.new_event_loop()
     try:
         delivery_context = build.DeliveryContext(loop, lambda _error, _count: None)
         one, many = (
-            build.MemoryRecordsBuilder(build.ProduceRequestResult(delivery_context, "orders", 0, 1_000), 1_000, room + 10 * before)
+            build.MemoryRecordsBuilder(
+                build.ProduceRequestResult(delivery_context, "orders", 0, 1_000),
+                1_000,
+                room + 10 * before,
+            )
             for _ in range(2)
         )
         for batch in (one, many):

@@ -24,7 +24,12 @@ def failure(topic: str = "orders", cause: KafkaError | None = None) -> DeliveryE
 async def told(*failures: DeliveryError, warns: bool = True) -> list[tuple[str, int]]:
     """Return the calls of the hook. The hook is called in the next event-loop iteration, not before."""
     hooked: list[tuple[str, int]] = []
-    unseen = UnhandledFailures(asyncio.get_running_loop(), "me", lambda error, count: hooked.append((error.topic, count)), warns=warns)
+    unseen = UnhandledFailures(
+        asyncio.get_running_loop(),
+        "me",
+        lambda error, count: hooked.append((error.topic, count)),
+        warns=warns,
+    )
     for count, error in enumerate(failures, 1):
         unseen.on_failure(error, count)
     assert hooked == []
@@ -41,17 +46,28 @@ async def told(*failures: DeliveryError, warns: bool = True) -> list[tuple[str, 
         (True, TransactionAborted("aborted"), [], 0),
         (False, TransactionAborted("aborted"), [], 0),
     ],
-    ids=["plain", "its commit raises it", "dropped with a transaction", "dropped, and its commit is gone"],
+    ids=[
+        "plain",
+        "its commit raises it",
+        "dropped with a transaction",
+        "dropped, and its commit is gone",
+    ],
 )
 async def test_who_is_told(
-    warns: bool, cause: KafkaError | None, hooked: list[tuple[str, int]], lines: int, caplog: pytest.LogCaptureFixture
+    warns: bool,
+    cause: KafkaError | None,
+    hooked: list[tuple[str, int]],
+    lines: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The hook gets no record that was dropped with its transaction. The log gets no failure that a commit raises."""
     assert await told(failure(cause=cause), warns=warns) == hooked
     assert len(caplog.records) == lines
 
 
-def test_thousands_of_topics_that_fail_at_once_are_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_thousands_of_topics_that_fail_at_once_are_a_few_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The log gets a warning for each of the first topics. The next warning, after the interval, adds the count of the others."""
     loop = JumpingLoop()
     unseen = UnhandledFailures(loop, "me", warns=True)

@@ -17,7 +17,9 @@ class Memory:
 
     def __init__(self) -> None:
         self.pool = BufferPool(1000, lambda: None)
-        partition_queues = PartitionQueues(None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None)
+        partition_queues = PartitionQueues(
+            None, linger=0.0, lifetime=1.0, on_close=lambda _batch: None
+        )
         self.routing = TopicRouting("orders", b"", partition_queues.availability)
         self.queues = [PartitionQueue(self.routing, number, 1, None) for number in range(6)]
         self.routing.queues += self.queues
@@ -49,7 +51,9 @@ def test_a_partition_that_shrank_unseen_may_hold_more_once_more_is_free() -> Non
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 300), st.booleans()), max_size=200))
-def test_who_is_full_holds_more_than_half_of_what_is_free(steps: list[tuple[int, int, bool]]) -> None:
+def test_who_is_full_holds_more_than_half_of_what_is_free(
+    steps: list[tuple[int, int, bool]],
+) -> None:
     """After each release the full partitions hold more than half of the free bytes, in any order of steps.
 
     The state that the quota keeps is bounded.
@@ -63,6 +67,12 @@ def test_who_is_full_holds_more_than_half_of_what_is_free(steps: list[tuple[int,
             before = memory.full()
             eased = memory.give(number, min(size, memory.queues[number].bytes))
             assert memory.full() == [one for one in before if one not in eased]
-            assert all(2 * memory.queues[one].bytes > memory.pool.available for one in memory.full())
-            assert all(not memory.queues[one].bytes or 2 * memory.queues[one].bytes <= memory.pool.available for one in eased)
+            assert all(
+                2 * memory.queues[one].bytes > memory.pool.available for one in memory.full()
+            )
+            assert all(
+                not memory.queues[one].bytes
+                or 2 * memory.queues[one].bytes <= memory.pool.available
+                for one in eased
+            )
         assert len(memory.shares._full) <= 2 * 6 + 17

@@ -57,9 +57,19 @@ def test_a_send_that_moves_to_a_notified_wait_queue_is_not_overtaken() -> None:
     assert list(partitions.served()) == [0, 1, 2]
 
 
-@given(st.lists(st.one_of(st.integers(0, 3), st.tuples(st.sampled_from(["notify", "withdraw", "cancel"]), st.integers(0, 3))), max_size=60))
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(0, 3),
+            st.tuples(st.sampled_from(["notify", "withdraw", "cancel"]), st.integers(0, 3)),
+        ),
+        max_size=60,
+    )
+)
 @example([0, ("notify", 0), ("notify", 0)])
-def test_notified_wait_queues_are_served_by_the_number_of_the_call(steps: list[int | tuple[str, int]]) -> None:
+def test_notified_wait_queues_are_served_by_the_number_of_the_call(
+    steps: list[int | tuple[str, int]],
+) -> None:
     """The notified wait queues serve their sends once each, earliest call first.
 
     Earlier sends, notifications, withdrawals and cancellations may be in any order.
@@ -86,4 +96,6 @@ def test_notified_wait_queues_are_served_by_the_number_of_the_call(steps: list[i
     assert (partitions.wait_queues.next() is not None) == bool(expected)
     assert list(partitions.served()) == expected
     left = [record.number for queue in partitions.wait_queues.all() for record in queue]
-    assert sorted(left) == sorted(record.number for number in range(4) if number not in notified for record in waiting[number])
+    assert sorted(left) == sorted(
+        record.number for number in range(4) if number not in notified for record in waiting[number]
+    )

@@ -62,7 +62,9 @@ async def test_the_loop_runs_the_task(reason: str) -> None:
 @on_condition_and_future
 @pytest.mark.parametrize("is_served", [True, False])
 @pytest.mark.asyncio
-async def test_a_wait_whose_coroutine_is_closed_is_reported_once(reason: str, *, is_served: bool) -> None:
+async def test_a_wait_whose_coroutine_is_closed_is_reported_once(
+    reason: str, *, is_served: bool
+) -> None:
     """The interpreter closes the coroutine of a task that its loop no longer runs. What reports the end is let go with the record."""
     pending, reports = pending_send(reason=reason), list[object]()
     pending.on_left = lambda delivery, error: reports.append(delivery or type(error))
@@ -110,7 +112,9 @@ async def test_a_notification_of_one_that_was_not_served_wakes_nobody() -> None:
 @on_condition_and_future
 @pytest.mark.parametrize("when", ["notified", "served", "before"])
 @pytest.mark.asyncio
-async def test_a_cancellation_between_its_service_and_its_step_comes_after_it(reason: str, when: str) -> None:
+async def test_a_cancellation_between_its_service_and_its_step_comes_after_it(
+    reason: str, when: str
+) -> None:
     """The task returns from its wait first, since the record is appended. Then the cancellation ends it, at its next await.
 
     That holds also for a record that is appended after the request for the cancellation: the task has not run since.
@@ -227,7 +231,9 @@ async def test_what_was_cancelled_before_the_wait_is_not_told_again() -> None:
 
 @on_condition_and_future
 @pytest.mark.asyncio
-async def test_a_late_cancellation_that_comes_too_late_again_is_told_after_that(reason: str) -> None:
+async def test_a_late_cancellation_that_comes_too_late_again_is_told_after_that(
+    reason: str,
+) -> None:
     """With its own words, once the task waits for something that is still to come."""
     loop, log = asyncio.get_running_loop(), list[str]()
     sends = [pending_send(0, reason), pending_send(1, reason)]

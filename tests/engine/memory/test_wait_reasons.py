@@ -16,7 +16,9 @@ def pending(topic: str | None, reason: str) -> PendingSend:
 
 def test_only_the_commonest_reasons_are_told() -> None:
     """The text lists only the commonest reasons, since thousands of topics would make it too long."""
-    records = [pending(f"topic{number}", FOR_PARTITION) for number in range(50) for _ in range(number + 1)]
+    records = [
+        pending(f"topic{number}", FOR_PARTITION) for number in range(50) for _ in range(number + 1)
+    ]
     lines = told(records)
     assert lines[0] == "  50 sends waiting for the partition to exist 'topic49'"
     assert len(lines) == 20

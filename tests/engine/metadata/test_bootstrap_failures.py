@@ -10,11 +10,18 @@ import pytest
 from aioproducer.engine.metadata.metadata_updater import BootstrapFailures
 from aioproducer.errors import ConnectionLost, CredentialsRefused, KafkaError, broker_error
 
-REFUSED, LOST, ANSWERED = CredentialsRefused("no", "sasl", "PLAIN", 58), ConnectionLost("gone"), broker_error(3)
+REFUSED, LOST, ANSWERED = (
+    CredentialsRefused("no", "sasl", "PLAIN", 58),
+    ConnectionLost("gone"),
+    broker_error(3),
+)
 
 
 def node(where: str, last_error: KafkaError | None = None, refusals: int = 0) -> Any:
-    return SimpleNamespace(where=where, control=SimpleNamespace(last_error=last_error, delay=str, failures=0, refusals=refusals))
+    return SimpleNamespace(
+        where=where,
+        control=SimpleNamespace(last_error=last_error, delay=str, failures=0, refusals=refusals),
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,10 @@ def test_when_it_is_final(addresses: str, told: str, final: bool) -> None:
     nodes = {address: node(f"{address}:1") for address in addresses}
     failures = BootstrapFailures(list(nodes.values()))
     for each in told.split():
-        tried, error = nodes[each[0]], {"R": REFUSED, "L": LOST, "A": ANSWERED, "S": REFUSED}[each[1]]
+        tried, error = (
+            nodes[each[0]],
+            {"R": REFUSED, "L": LOST, "A": ANSWERED, "S": REFUSED}[each[1]],
+        )
         tried.control.refusals += error is REFUSED
         tried.control.failures += error is not ANSWERED
         if each[1] != "S":
@@ -63,6 +73,11 @@ def test_the_errors_name_each_address() -> None:
     failures = BootstrapFailures(nodes)
     failures.note(nodes[0], REFUSED)
     failures.note(nodes[1], LOST)
-    assert str(failures.refused()) == "no broker let this client in. a:1: the broker refuses alice; b:1: gone; c:1: no answer yet"
+    assert (
+        str(failures.refused())
+        == "no broker let this client in. a:1: the broker refuses alice; b:1: gone; c:1: no answer yet"
+    )
     assert failures.refused().__cause__ is told
-    assert str(failures.timed_out(3)).startswith("no broker could be reached within 3 s. a:1: the broker refuses alice; b:1: gone")
+    assert str(failures.timed_out(3)).startswith(
+        "no broker could be reached within 3 s. a:1: the broker refuses alice; b:1: gone"
+    )

@@ -44,16 +44,26 @@ class Table:
         self.told: list[TopicView] = []
         self.steps = 0  # that telling takes yet
         self.needed: set[str] = set()
-        names = ("request_timeout_ms", "metadata_recovery_rebootstrap_trigger_ms", "allow_auto_create_topics")
+        names = (
+            "request_timeout_ms",
+            "metadata_recovery_rebootstrap_trigger_ms",
+            "allow_auto_create_topics",
+        )
         options = {name: changes.pop(name) for name in names if name in changes}
         self.is_needed = self.needed.__contains__
         wake = asyncio.Event()
         max_age = changes.pop("max_age", 300.0)
-        self.cluster = Cluster(addresses, settings(dialer, **changes), self.tasks.spawn, lambda _: None)
+        self.cluster = Cluster(
+            addresses, settings(dialer, **changes), self.tasks.spawn, lambda _: None
+        )
         owner: Any = self.tasks
         nothing: Any = None
-        context = EngineContext(ProducerConfig(**options), nothing, owner, Backoff(0.1, 1.0), lambda: 0.5, nothing)
-        self.updater = MetadataUpdater(context, self.cluster, ClusterMetadata(), MetadataSchedule(max_age, wake.set), wake)
+        context = EngineContext(
+            ProducerConfig(**options), nothing, owner, Backoff(0.1, 1.0), lambda: 0.5, nothing
+        )
+        self.updater = MetadataUpdater(
+            context, self.cluster, ClusterMetadata(), MetadataSchedule(max_age, wake.set), wake
+        )
         topics: Any = self
         self.updater.topics = topics
 
@@ -82,7 +92,9 @@ class Table:
 
 
 @contextlib.asynccontextmanager
-async def refreshing(dialer: Any, *addresses: str, bootstraps: bool = True, **changes: Any) -> AsyncIterator[Table]:
+async def refreshing(
+    dialer: Any, *addresses: str, bootstraps: bool = True, **changes: Any
+) -> AsyncIterator[Table]:
     """Its task runs; afterwards nothing is left."""
     table = Table(dialer, *addresses, **changes)
     if bootstraps:
@@ -111,7 +123,9 @@ async def with_fake(brokers: int = 1, **changes: Any) -> AsyncIterator[tuple[Tab
 
 def asked(fake: FakeCluster) -> list[list[str]]:
     """The topics of each Metadata request."""
-    return [[topic.name for topic in request.message.topics] for request in fake.requests("Metadata")]
+    return [
+        [topic.name for topic in request.message.topics] for request in fake.requests("Metadata")
+    ]
 
 
 # Bootstrap
@@ -168,7 +182,10 @@ async def test_a_failed_bootstrap_names_every_address_and_its_reason() -> None:
     assert now() - began == pytest.approx(5)
     text = str(caught.value)
     assert "unknown:1: Name or service not known;" in text
-    assert "two:2 (10.0.0.1): [Errno 111] nobody listens; two:2 (10.0.0.2): [Errno 111] nobody listens;" in text
+    assert (
+        "two:2 (10.0.0.1): [Errno 111] nobody listens; two:2 (10.0.0.2): [Errno 111] nobody listens;"
+        in text
+    )
     assert "silent:3: no connection within 1 s yet;" in text
     assert "mute:4 did not answer Metadata within 1.25 s." in text
     table.cluster.close(now=True)
@@ -326,7 +343,10 @@ async def test_a_new_topic_does_not_wait_behind_a_refresh() -> None:
         await until(lambda: table.names()[-1] == "u")
         assert now() == began
         refresh, new = fake.requests("Metadata")[-2:]
-        assert [[topic.name for topic in request.message.topics] for request in (refresh, new)] == [["t"], ["u"]]
+        assert [[topic.name for topic in request.message.topics] for request in (refresh, new)] == [
+            ["t"],
+            ["u"],
+        ]
         assert refresh.broker != new.broker
         hang.release()
         await settle()
@@ -401,14 +421,21 @@ async def test_an_answer_with_far_too_many_brokers_is_refused() -> None:
 
     def spoil(answer: Any) -> None:
         stranger = answer.brokers[0]
-        answer.brokers = [message("Metadata.response.brokers", node_id=at, host=stranger.host, port=stranger.port) for at in range(2049)]
+        answer.brokers = [
+            message("Metadata.response.brokers", node_id=at, host=stranger.host, port=stranger.port)
+            for at in range(2049)
+        ]
 
     async with with_fake(brokers=2) as (table, fake):
         fake.rewrite("Metadata", spoil)
         table.want("t")
         await settle()
         assert table.names() == ["t"]
-        assert sorted(table.updater.view.brokers) == [node.broker.node_id for node in table.cluster.nodes] == [1, 2]
+        assert (
+            sorted(table.updater.view.brokers)
+            == [node.broker.node_id for node in table.cluster.nodes]
+            == [1, 2]
+        )
 
 
 @jumping
@@ -423,7 +450,9 @@ async def test_an_old_broker_throttles_by_itself() -> None:
 
 @pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
 @jumping
-async def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, rebootstraps: bool) -> None:
+async def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(
+    *, rebootstraps: bool
+) -> None:
     """Row 27, KIP-899: all known ones are gone, and the name stands for others by now. `none` goes on asking those that it knew."""
 
     class Names:
@@ -439,7 +468,9 @@ async def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, r
         broker, names = fake.brokers[1], Names()
         fake.create_topic("t")
         names.at, port = broker.host, broker.port
-        async with refreshing(fake.network, f"boot:{port}", resolver=names, rebootstraps=rebootstraps) as table:
+        async with refreshing(
+            fake.network, f"boot:{port}", resolver=names, rebootstraps=rebootstraps
+        ) as table:
             table.want("t")
             await settle()
             await broker.stop()
@@ -460,7 +491,11 @@ async def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(*, r
 @jumping
 async def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool) -> None:
     """KIP-1102: connections stand and nothing comes."""
-    async with with_fake(metadata_recovery_rebootstrap_trigger_ms=100_000, request_timeout_ms=10_000, rebootstraps=rebootstraps) as (
+    async with with_fake(
+        metadata_recovery_rebootstrap_trigger_ms=100_000,
+        request_timeout_ms=10_000,
+        rebootstraps=rebootstraps,
+    ) as (
         table,
         fake,
     ):
@@ -524,7 +559,11 @@ async def test_an_answer_that_does_not_decode_ends_its_connection(size: int) -> 
 async def test_an_answer_with_an_error_changes_nothing() -> None:
     """Metadata v13 has one for the whole."""
     async with with_fake() as (table, fake):
-        fake.rewrite("Metadata", lambda answer: (setattr(answer, "error_code", 31), answer.brokers.clear()), times=1)
+        fake.rewrite(
+            "Metadata",
+            lambda answer: (setattr(answer, "error_code", 31), answer.brokers.clear()),
+            times=1,
+        )
         table.want("t")
         await asyncio.sleep(1)
         assert table.names() == ["t"]
@@ -532,7 +571,9 @@ async def test_an_answer_with_an_error_changes_nothing() -> None:
 
 
 @jumping
-async def test_a_known_broker_of_another_cluster_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_known_broker_of_another_cluster_is_not_believed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Another cluster has that address by now. The updater ignores the answer, with a warning, and starts over at the bootstrap addresses.
 
     Records must not go to the wrong cluster. It starts over each ten seconds at most: a balancer may lead to several clusters.
@@ -560,7 +601,9 @@ async def test_the_brokers_are_asked_for_when_an_address_led_to_another_cluster(
 
 
 @jumping
-async def test_another_cluster_behind_a_bootstrap_address_is_gone_to(caplog: pytest.LogCaptureFixture) -> None:
+async def test_another_cluster_behind_a_bootstrap_address_is_gone_to(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The updater follows the bootstrap address to the other cluster, as for a fail-over.
 
     It asks there for all topics in use, and logs a warning.
@@ -587,7 +630,9 @@ async def test_another_cluster_behind_a_bootstrap_address_is_gone_to(caplog: pyt
 async def test_topics_are_made_only_if_it_is_allowed(*, auto_create: bool) -> None:
     """`allow_auto_create_topics`."""
     async with FakeCluster(memory=True, auto_create=True) as fake:
-        async with refreshing(fake.network, fake.bootstrap_servers, allow_auto_create_topics=auto_create) as table:
+        async with refreshing(
+            fake.network, fake.bootstrap_servers, allow_auto_create_topics=auto_create
+        ) as table:
             table.want("made")
             await asyncio.sleep(1)
             assert ("made" in [topic.name for topic in fake.topics]) is auto_create
@@ -635,7 +680,9 @@ async def taking(monkeypatch: pytest.MonkeyPatch, *, is_told: bool = True) -> As
         async with refreshing(fake.network, fake.bootstrap_servers) as table:
             table.steps = 5
             table.want("t")
-            while not table.told and (is_told or not table.updater._taking):  # the updater decodes it for a thousand event-loop iterations
+            while not table.told and (
+                is_told or not table.updater._taking
+            ):  # the updater decodes it for a thousand event-loop iterations
                 await asyncio.sleep(0)
             yield table
         await settle()
@@ -643,7 +690,9 @@ async def taking(monkeypatch: pytest.MonkeyPatch, *, is_told: bool = True) -> As
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["installed", "merged"])
 @jumping
-async def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytest.MonkeyPatch, *, is_told: bool) -> None:
+async def test_a_hint_about_a_topic_that_is_being_taken_waits(
+    monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
     """The hint is newer than the answer, and holds in the end. The updater applies it once, after the topic has been applied."""
     async with taking(monkeypatch, is_told=is_told) as table:
         assert len(table.told) == is_told
@@ -657,7 +706,9 @@ async def test_a_hint_about_a_topic_that_is_being_taken_waits(monkeypatch: pytes
 
 
 @jumping
-async def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hint_that_turns_out_to_be_no_news_makes_it_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The caller of `hint` got True and sends no request. So the updater must ask for the topic itself."""
     async with taking(monkeypatch) as table:
         assert table.updater.hint("t", 7, 77, 9)
@@ -671,7 +722,13 @@ def test_a_large_answer_never_holds_the_loop() -> None:
 
     The test measures each event-loop iteration by this thread's CPU time, without the collector's pauses.
     """
-    partition = message("Metadata.response.topics.partitions", leader_id=1, leader_epoch=1, replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3])
+    partition = message(
+        "Metadata.response.topics.partitions",
+        leader_id=1,
+        leader_epoch=1,
+        replica_nodes=[1, 2, 3],
+        isr_nodes=[1, 2, 3],
+    )
     topics = [
         message(
             "Metadata.response.topics",
@@ -725,4 +782,7 @@ def test_a_large_answer_never_holds_the_loop() -> None:
 
 
 def _replaced(partition: Any, index: int) -> Any:
-    return type(partition)(**{name: getattr(partition, name) for name in partition.__slots__} | {"partition_index": index})
+    return type(partition)(
+        **{name: getattr(partition, name) for name in partition.__slots__}
+        | {"partition_index": index}
+    )

@@ -45,7 +45,11 @@ def known(producer: Producer[Any, Any]) -> list[str]:
     }
     topics = engine.parts.admission.topics
     names |= {*topics._wait_queues, *topics._asked, *topics._troubles}
-    return sorted(names | {topic for topic, _ in engine.parts.ratios._guesses} | {topic for _, topic in engine.parts.topic_expiry._looks})
+    return sorted(
+        names
+        | {topic for topic, _ in engine.parts.ratios._guesses}
+        | {topic for _, topic in engine.parts.topic_expiry._looks}
+    )
 
 
 def left_of_topics() -> list[Any]:
@@ -55,10 +59,15 @@ def left_of_topics() -> list[Any]:
 
 
 def asked(cluster: FakeCluster) -> list[list[str]]:
-    return [[topic.name for topic in request.message.topics] for request in cluster.requests("Metadata")]
+    return [
+        [topic.name for topic in request.message.topics] for request in cluster.requests("Metadata")
+    ]
 
 
-@pytest.mark.parametrize("options", [{}, {"enable_idempotence": False}, {"compression_type": "gzip"}, {"partitioner": TURNS}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"enable_idempotence": False}, {"compression_type": "gzip"}, {"partitioner": TURNS}],
+)
 @jumping
 async def test_nothing_is_left_of_an_idle_topic(options: dict[str, Any]) -> None:
     """The producer keeps no topic routing, queue, number, key, estimate or counter of the topic, and its memory is free."""
@@ -111,7 +120,10 @@ async def test_a_topic_that_is_sent_to_stays() -> None:
 @jumping
 async def test_a_topic_stays_while_its_records_are_on_their_way() -> None:
     """The producer keeps a topic beyond its idle time while a record is in flight or waits for a partition without a leader."""
-    async with running(**OPTIONS, delivery_timeout_ms=60_000, request_timeout_ms=30_000) as (cluster, producer):
+    async with running(**OPTIONS, delivery_timeout_ms=60_000, request_timeout_ms=30_000) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", b"0", partition=0)
         hang = cluster.hang("Produce", times=1)
         in_flight = await producer.send("orders", b"1", partition=0)
@@ -153,8 +165,12 @@ async def test_the_epoch_of_a_topic_that_comes_back_is_one_that_no_broker_knows(
     """
     async with running(**OPTIONS) as (cluster, producer):
         for round_ in range(3):
-            deliveries = [await producer.send("orders", b"%d" % round_, partition=0) for _ in range(3)]
-            assert [(await delivery).offset for delivery in deliveries] == [3 * round_ + number for number in range(3)]
+            deliveries = [
+                await producer.send("orders", b"%d" % round_, partition=0) for _ in range(3)
+            ]
+            assert [(await delivery).offset for delivery in deliveries] == [
+                3 * round_ + number for number in range(3)
+            ]
             await asyncio.sleep(IDLE + 1)
         epochs = [batch.producer_epoch for batch in cluster.log("orders", 0).batches()]
         assert epochs == sorted(epochs)
@@ -226,18 +242,32 @@ async def test_a_record_that_waits_for_memory_when_its_topic_is_forgotten(last: 
     async with FakeCluster(memory=True) as cluster:
         for name in ("orders", "other"):
             cluster.create_topic(name)
-        options = {"buffer_memory": 4000, "batch_size": 1000, "delivery_timeout_ms": 90_000, "request_timeout_ms": 60_000}
+        options = {
+            "buffer_memory": 4000,
+            "batch_size": 1000,
+            "delivery_timeout_ms": 90_000,
+            "request_timeout_ms": 60_000,
+        }
         async with running(cluster, **OPTIONS, **options) as (_, producer):
             await producer.send_and_wait("orders", b"0")
             await producer.send_and_wait("other", b"0")
             hang = cluster.hang("Produce", times=1)
-            others = [asyncio.create_task(producer.send("other", b"%d" % number + b"." * 900)) for number in range(1, 5)]
+            others = [
+                asyncio.create_task(producer.send("other", b"%d" % number + b"." * 900))
+                for number in range(1, 5)
+            ]
             await hang.reached()
-            late = [asyncio.create_task(producer.send("orders", b"%d" % number)) for number in range(1, 3)]
+            late = [
+                asyncio.create_task(producer.send("orders", b"%d" % number))
+                for number in range(1, 3)
+            ]
             await turns(5)
             await asyncio.sleep(2 * IDLE)
             assert producer.metrics().number("topics-known") == 1, "orders is forgotten"
-            late += [asyncio.create_task(producer.send("orders", b"%d" % number)) for number in range(3, last + 1)]
+            late += [
+                asyncio.create_task(producer.send("orders", b"%d" % number))
+                for number in range(3, last + 1)
+            ]
             await turns(5)
             hang.release()
             await asyncio.gather(*await asyncio.gather(*others, *late))
@@ -271,7 +301,10 @@ async def test_a_steady_refresh_asks_only_for_what_is_in_use() -> None:
         names = [f"t{number}" for number in range(200)]
         for name in names:
             cluster.create_topic(name)
-        async with running(cluster, metadata_max_idle_ms=60_000, metadata_max_age_ms=20_000) as (_, producer):
+        async with running(cluster, metadata_max_idle_ms=60_000, metadata_max_age_ms=20_000) as (
+            _,
+            producer,
+        ):
             await _send_all(producer, names)
             assert sum(map(len, asked(cluster))) == 200, "each was asked for once"
             counts = []
@@ -316,4 +349,6 @@ async def test_a_transactional_producers_topics(version: int) -> None:
                     await producer.send("orders", b"%d" % (2 * round_ + 1))
                 await asyncio.sleep(2 * IDLE)
                 assert known(producer) == (["orders"] if version == 1 else [])
-        assert cluster.values("orders", isolation="read_committed") == [b"%d" % number for number in range(6)]
+        assert cluster.values("orders", isolation="read_committed") == [
+            b"%d" % number for number in range(6)
+        ]

@@ -28,7 +28,10 @@ async def test_a_topic_that_never_comes_fails_the_send_after_max_block_ms() -> N
 async def test_a_topic_that_is_made_later_is_found() -> None:
     """The waiting sends are logged in their order, with and without keys, together with later sends."""
     async with running() as (cluster, producer):
-        tasks = [asyncio.create_task(producer.send_and_wait("late", b"%d" % number, key=b"k")) for number in range(5)]
+        tasks = [
+            asyncio.create_task(producer.send_and_wait("late", b"%d" % number, key=b"k"))
+            for number in range(5)
+        ]
         await asyncio.sleep(2)
         cluster.create_topic("late")
         began = now()
@@ -40,7 +43,10 @@ async def test_a_topic_that_is_made_later_is_found() -> None:
 @jumping
 async def test_a_topic_that_brokers_make_on_demand_is_found_at_once() -> None:
     """auto.create.topics.enable: the first response does not have the topic yet, the next one has it."""
-    async with FakeCluster(memory=True, auto_create=True) as cluster, running(cluster) as (_, producer):
+    async with (
+        FakeCluster(memory=True, auto_create=True) as cluster,
+        running(cluster) as (_, producer),
+    ):
         began = now()
         await producer.send_and_wait("made", b"v")
         assert now() - began < 0.5
@@ -71,7 +77,10 @@ async def test_a_wait_for_one_topic_holds_up_no_other() -> None:
             await waiting
 
 
-@pytest.mark.parametrize(("topic", "name"), [("bad topic!", "INVALID_TOPIC_EXCEPTION"), ("secret", "TOPIC_AUTHORIZATION_FAILED")])
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [("bad topic!", "INVALID_TOPIC_EXCEPTION"), ("secret", "TOPIC_AUTHORIZATION_FAILED")],
+)
 @jumping
 async def test_a_topic_that_is_refused_fails_at_once(topic: str, name: str) -> None:
     """The send fails at once, not after max_block_ms, and so does the next one. The producer continues to work."""
@@ -112,7 +121,9 @@ async def test_a_partition_without_a_leader_costs_few_requests_and_recovers() ->
             deliveries = [await producer.send("orders", b"1", partition=0)]
             until = now() + 1
             while now() < until:
-                deliveries.append(await producer.send("orders", b"%d" % len(deliveries), partition=0))
+                deliveries.append(
+                    await producer.send("orders", b"%d" % len(deliveries), partition=0)
+                )
                 await producer.send_and_wait("orders", b"goes on", partition=1)
                 await asyncio.sleep(0.01)
             assert len(cluster.requests("Metadata")) - before <= 10
@@ -128,7 +139,9 @@ async def test_records_without_a_key_avoid_partitions_without_a_leader() -> None
         cluster.create_topic("orders", partitions=4)
         cluster.move_leader("orders", 2, None)
         async with running(cluster) as (_, producer):
-            await asyncio.gather(*[producer.send_and_wait("orders", b"%d" % number) for number in range(30)])
+            await asyncio.gather(
+                *[producer.send_and_wait("orders", b"%d" % number) for number in range(30)]
+            )
             assert cluster.values("orders", 2) == []
 
 
@@ -137,7 +150,10 @@ async def test_a_partition_beyond_the_last_is_waited_for() -> None:
     """The send waits until the topic grows. Sends to existing partitions continue meanwhile, and a flush covers the send."""
     async with running(metadata_max_age_ms=300) as (cluster, producer):
         await producer.send_and_wait("orders", b"v")
-        tasks = [asyncio.create_task(producer.send("orders", b"%d" % number, partition=4)) for number in range(3)]
+        tasks = [
+            asyncio.create_task(producer.send("orders", b"%d" % number, partition=4))
+            for number in range(3)
+        ]
         await asyncio.sleep(1)
         await producer.send_and_wait("orders", b"v", partition=0)
         assert not tasks[0].done()
@@ -165,10 +181,16 @@ async def test_a_partition_that_never_comes_fails_its_send_only() -> None:
 @jumping
 async def test_a_missing_partition_holds_up_no_one_who_waits_for_memory() -> None:
     """The send that waits for a partition is never first in the wait queue for memory."""
-    async with running(buffer_memory=4000, batch_size=1000, max_block_ms=60_000) as (cluster, producer):
+    async with running(buffer_memory=4000, batch_size=1000, max_block_ms=60_000) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", b"first")
         hang = cluster.hang("Produce", times=1)
-        tasks = [asyncio.create_task(producer.send("orders", b"." * 900, partition=number % 2)) for number in range(6)]
+        tasks = [
+            asyncio.create_task(producer.send("orders", b"." * 900, partition=number % 2))
+            for number in range(6)
+        ]
         await turns(10)
         assert not tasks[-1].done()
         missing = asyncio.create_task(producer.send("orders", b"v", partition=9))
@@ -186,10 +208,15 @@ async def test_a_missing_partition_holds_up_no_one_who_waits_for_memory() -> Non
 @jumping
 async def test_a_topic_made_anew_with_fewer_partitions_holds_up_no_one() -> None:
     """A send that waits for memory raises when its partition is gone. The sends behind it continue."""
-    async with running(buffer_memory=4000, batch_size=1000, metadata_max_age_ms=500) as (cluster, producer):
+    async with running(buffer_memory=4000, batch_size=1000, metadata_max_age_ms=500) as (
+        cluster,
+        producer,
+    ):
         await producer.send_and_wait("orders", b"first")
         hang = cluster.hang("Produce", times=1)
-        tasks = [asyncio.create_task(producer.send("orders", b"." * 900, partition=0)) for _ in range(3)]
+        tasks = [
+            asyncio.create_task(producer.send("orders", b"." * 900, partition=0)) for _ in range(3)
+        ]
         await turns(10)
         gone = asyncio.create_task(producer.send("orders", b"v", partition=1))
         behind = asyncio.create_task(producer.send("orders", b"v", partition=0))
@@ -210,7 +237,10 @@ async def test_a_topic_made_anew_with_fewer_partitions_holds_up_no_one() -> None
 async def test_a_send_cancelled_while_it_waits_for_metadata_leaves_no_trace(who: int) -> None:
     """The cancelled record is not logged, and the other waiting records are logged in their order."""
     async with running() as (cluster, producer):
-        tasks = [asyncio.create_task(producer.send("late", b"%d" % number, key=b"k")) for number in range(3)]
+        tasks = [
+            asyncio.create_task(producer.send("late", b"%d" % number, key=b"k"))
+            for number in range(3)
+        ]
         await turns(5)
         tasks[who].cancel()
         cluster.create_topic("late")

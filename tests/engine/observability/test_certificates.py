@@ -22,8 +22,17 @@ def made() -> Instruments:
     return Instruments(ProducerConfig(client_id="me"), "1", loop, int(1005 * DAY * 1000))
 
 
-def note(instruments: Instruments, node_id: int, broker_ends_at: float | None, client_ends_at: float | None) -> None:
-    instruments.encrypted(Broker(node_id, f"b{node_id}", 9093), TlsFacts("TLSv1.3", "", broker_ends_at), client_ends_at)
+def note(
+    instruments: Instruments,
+    node_id: int,
+    broker_ends_at: float | None,
+    client_ends_at: float | None,
+) -> None:
+    instruments.encrypted(
+        Broker(node_id, f"b{node_id}", 9093),
+        TlsFacts("TLSv1.3", "", broker_ends_at),
+        client_ends_at,
+    )
 
 
 def test_a_near_end_is_reported_once_for_each_certificate(caplog: pytest.LogCaptureFixture) -> None:

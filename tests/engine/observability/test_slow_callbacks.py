@@ -61,11 +61,15 @@ def test_not_every_time(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(25):
         time.takes(1)()
     time.takes(1, kind="another")()
-    assert [re.split(" held", record.getMessage())[0] for record in caplog.records] == ["a thing"] * 3 + ["another"]
+    assert [re.split(" held", record.getMessage())[0] for record in caplog.records] == [
+        "a thing"
+    ] * 3 + ["another"]
 
 
 @pytest.mark.parametrize("new_event_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_the_loops_in_real_time_are_known(new_event_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_the_loops_in_real_time_are_known(
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     """The cheapest clock serves for them."""
     with contextlib.closing(new_event_loop()) as loop:
         real = SlowCallbacks(loop.time)

@@ -38,12 +38,20 @@ QUICK = [
     (Compression.ZSTD, 3),
     (Compression.ZSTD, -50),
 ]
-HARD = [(Compression.GZIP, 9), (Compression.LZ4, 8), (Compression.LZ4, 17), (Compression.ZSTD, 4), (Compression.ZSTD, 22)]
+HARD = [
+    (Compression.GZIP, 9),
+    (Compression.LZ4, 8),
+    (Compression.LZ4, 17),
+    (Compression.ZSTD, 4),
+    (Compression.ZSTD, 22),
+]
 
 
 def batch(value: bytes = VALUE) -> ProducerBatch:
     """Return a drained batch, as the encoder gets it."""
-    one = ProducerBatch(PartitionQueue(TopicRouting("orders", NO_ID), 0, 1, None), 1, None, None, expires_at=1.0)
+    one = ProducerBatch(
+        PartitionQueue(TopicRouting("orders", NO_ID), 0, 1, None), 1, None, None, expires_at=1.0
+    )
     one.payload = encode_record(0, 0, b"k", value, NO_HEADERS)
     one.raw_size = len(one.payload)
     one.header = b"old"
@@ -64,7 +72,9 @@ class Drains:
         fast_path = FastPath(lambda: NOW, None)  # type: ignore[arg-type]
         self.count = 0
         self.budget = LoopBudget(loop, fast_path)
-        self.schedule = DrainSchedule(GuardedLoop(loop, pytest.fail), fast_path, self.budget, lambda: NOW, lambda: None)
+        self.schedule = DrainSchedule(
+            GuardedLoop(loop, pytest.fail), fast_path, self.budget, lambda: NOW, lambda: None
+        )
         self.schedule.drain_by(self)
 
     def on_turn(self) -> None:
@@ -77,7 +87,9 @@ class Drains:
 
 def made(codec: Compression, level: int | None, drains: Drains | None = None) -> BatchCompressor:
     schedule = (drains or Drains()).schedule
-    return BatchCompressor(asyncio.get_running_loop(), schedule, codec, level, CompressionRatios(), never)
+    return BatchCompressor(
+        asyncio.get_running_loop(), schedule, codec, level, CompressionRatios(), never
+    )
 
 
 @asynccontextmanager
@@ -114,7 +126,9 @@ async def test_a_hard_level_compresses_in_the_thread(codec: Compression, level: 
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_than_one_may(codec: Compression) -> None:
+async def test_many_requests_in_one_round_of_the_loop_compress_no_more_in_it_than_one_may(
+    codec: Compression,
+) -> None:
     """The compressor encodes no more for five brokers in one event-loop iteration than for one.
 
     In the next iteration it may encode again.
@@ -141,7 +155,12 @@ async def test_slices_are_encoded_by_the_loop_in_order() -> None:
     """
     batch_compressor = made(Compression.ZSTD, None)
     told: list[int] = []
-    jobs = [[batch(b"v" * 100_000) for _ in range(5)], [batch()], [batch(b"v" * 300_000)], [batch()]]
+    jobs = [
+        [batch(b"v" * 100_000) for _ in range(5)],
+        [batch()],
+        [batch(b"v" * 300_000)],
+        [batch()],
+    ]
     for number, job in enumerate(jobs):
         batch_compressor.encode(job, 2, "lane", lambda number=number: told.append(number))  # type: ignore[misc]
     seen = []
@@ -166,7 +185,9 @@ async def test_no_task_gets_its_next_slice_while_requests_wait(size: int) -> Non
         held = []
         for _ in range(3):
             job = [batch(b"v" * size) for _ in range(3)]
-            batch_compressor.encode(job, 2, "lane", lambda: told.append((drains.budget.is_held, drains.count)))
+            batch_compressor.encode(
+                job, 2, "lane", lambda: told.append((drains.budget.is_held, drains.count))
+            )
             held.append(drains.budget.is_held)
         assert held == [False, True, True], "one request is encoded, the others wait"
         while len(told) < 3:

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer import ProducerConfig
-from aioproducer.engine.sender.record_formats import Parcel, check_brokers, level_of, magic_of, pack, produce_version
+from aioproducer.engine.sender.record_formats import (
+    Parcel,
+    check_brokers,
+    level_of,
+    magic_of,
+    pack,
+    produce_version,
+)
 from aioproducer.errors import BrokerError, ConfigError, ProtocolError
 from aioproducer.model import Compression
 from aioproducer.net.connection import Connection
@@ -35,10 +42,24 @@ def parcel_of(records: list[Record], base: int | None = None) -> Parcel:
     """As a batch holds them when it was closed; its first time may be another than its first record's."""
     base = records[0].timestamp_ms if base is None else base
     area = b"".join(
-        encode_record(index, record.timestamp_ms - base, record.key, record.value, encode_headers(record.headers))
+        encode_record(
+            index,
+            record.timestamp_ms - base,
+            record.key,
+            record.value,
+            encode_headers(record.headers),
+        )
         for index, record in enumerate(records)
     )
-    return Parcel(area, 2, False, len(area), len(records), base, max(record.timestamp_ms for record in records))
+    return Parcel(
+        area,
+        2,
+        False,
+        len(area),
+        len(records),
+        base,
+        max(record.timestamp_ms for record in records),
+    )
 
 
 def packed(parcel: Parcel, magic: int, codec: Compression) -> Parcel:
@@ -50,7 +71,9 @@ def read(parcel: Parcel, codec: Compression) -> list[Record]:
     """As a broker does."""
     if parcel.magic < 2:
         return [record for entry in read_messages(parcel.payload) for record in entry.check()]
-    head = header(parcel.payload, parcel.record_count, codec, parcel.base_timestamp, parcel.max_timestamp)
+    head = header(
+        parcel.payload, parcel.record_count, codec, parcel.base_timestamp, parcel.max_timestamp
+    )
     (batch,) = read_batches(head + parcel.payload)
     return batch.check()
 
@@ -63,7 +86,9 @@ def timeless(records: list[Record], timestamp_ms: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 2), (2, 0), (0, 2), (1, 0), (0, 1), (2, 2)])
+@pytest.mark.parametrize(
+    ("first", "second"), [(2, 1), (1, 2), (2, 0), (0, 2), (1, 0), (0, 1), (2, 2)]
+)
 def test_an_encoded_batch_is_written_once_more(first: int, second: int, codec: Compression) -> None:
     """The Sender encodes a batch again for a leader that is older or newer.
 
@@ -79,10 +104,15 @@ ROWS = st.lists(st.tuples(st.integers(0, 2**60), TEXTS, TEXTS), min_size=1, max_
 
 
 @given(
-    rows=ROWS, base=st.integers(0, 2**60), codec=st.sampled_from(CODECS), magics=st.lists(st.sampled_from([1, 2]), min_size=1, max_size=4)
+    rows=ROWS,
+    base=st.integers(0, 2**60),
+    codec=st.sampled_from(CODECS),
+    magics=st.lists(st.sampled_from([1, 2]), min_size=1, max_size=4),
 )
 @settings(max_examples=80, deadline=None)
-def test_any_records_survive_any_way_through_magic_1_and_2(rows: list[Any], base: int, codec: Compression, magics: list[int]) -> None:
+def test_any_records_survive_any_way_through_magic_1_and_2(
+    rows: list[Any], base: int, codec: Compression, magics: list[int]
+) -> None:
     """The records stay equal through all rewrites, for any contents and any first time of the batch."""
     records = [Record(index, *row, ()) for index, row in enumerate(rows)]
     parcel = parcel_of(records, base)
@@ -95,13 +125,24 @@ def test_any_records_survive_any_way_through_magic_1_and_2(rows: list[Any], base
 
 
 @pytest.mark.parametrize(
-    ("magic", "codec"), [(1, Compression.GZIP), (1, Compression.LZ4), (2, Compression.GZIP), (2, Compression.LZ4), (2, Compression.ZSTD)]
+    ("magic", "codec"),
+    [
+        (1, Compression.GZIP),
+        (1, Compression.LZ4),
+        (2, Compression.GZIP),
+        (2, Compression.LZ4),
+        (2, Compression.ZSTD),
+    ],
 )
 def test_the_level_reaches_the_codec(magic: int, codec: Compression) -> None:
     """In both kinds of format: lz4's 9 is its fast one, so 8 is smaller."""
     value = b"".join(b"%d," % (number * number % 9973) for number in range(8_000))
     parcel = parcel_of([Record(0, NOW, None, value, ())])
-    weak, strong = {Compression.GZIP: (1, 9), Compression.LZ4: (9, 8), Compression.ZSTD: (-1_000, 3)}[codec]
+    weak, strong = {
+        Compression.GZIP: (1, 9),
+        Compression.LZ4: (9, 8),
+        Compression.ZSTD: (-1_000, 3),
+    }[codec]
     assert len(pack(parcel, magic, codec, strong)) < len(pack(parcel, magic, codec, weak))
     assert pack(parcel, 2, codec, strong) == compress(codec, parcel.payload, strong)
 
@@ -138,7 +179,9 @@ def lane(highest: int | None, lowest: int = 0) -> Any:
 @pytest.mark.parametrize("highest", [12, 13])
 def test_kafka_4_takes_no_message_sets_whatever_it_says(highest: int) -> None:
     """At the start, and, for a broker that comes later, for its batches."""
-    with pytest.raises(ConfigError, match=r"broker:9092 is Kafka 4\.0 or newer.*Leave message_format_max at 2"):
+    with pytest.raises(
+        ConfigError, match=r"broker:9092 is Kafka 4\.0 or newer.*Leave message_format_max at 2"
+    ):
         check_brokers([lane(3), lane(highest)], 1)
     with pytest.raises(BrokerError, match="takes no records of format 0"):
         produce_version(lane(highest), magic_of(lane(highest), 0))

@@ -117,7 +117,13 @@ LOOKS = """
 def run(body: str, loop: str) -> list[str]:
     """Run a program. Returns the lines that it printed."""
     program = f"{SETUP}{body}\nsys.stdout.flush()\nos._exit(0)\n"  # files that the parent leaves open do not count
-    ended = subprocess.run([sys.executable, "-c", program, loop], capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, loop],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
     return ended.stdout.splitlines()
@@ -254,7 +260,11 @@ async def go_on(producer):
 call(go_on(kept["producer"]))
 print("log", cluster.values("orders"))
 """
-    assert run(body, loop) == ["parent 4 True", "woken True", "log [b'parent', b'lingering', b'lingering', b'lingering', b'parent']"]
+    assert run(body, loop) == [
+        "parent 4 True",
+        "woken True",
+        "log [b'parent', b'lingering', b'lingering', b'lingering', b'parent']",
+    ]
 
 
 @LOOPS
@@ -316,7 +326,14 @@ async def own():
 cluster.faults.clear()
 print(child(use), end="")
 """
-    assert run(body, loop) == ["send closed ", "flush closed ", "start closed ", "stop None ", "True", "own 0 "]
+    assert run(body, loop) == [
+        "send closed ",
+        "flush closed ",
+        "start closed ",
+        "stop None ",
+        "True",
+        "own 0 ",
+    ]
 
 
 @LOOPS
@@ -342,7 +359,14 @@ print(child(use), end="")
 print(asyncio.run_coroutine_threadsafe(resolver.list_transactions(), loop).result(10))
 asyncio.run_coroutine_threadsafe(resolver.stop(), loop).result(10)
 """
-    assert run(body, loop) == ["commit closed ", "list closed ", "start closed ", "stop None ", "own [] ", "[]"]
+    assert run(body, loop) == [
+        "commit closed ",
+        "list closed ",
+        "start closed ",
+        "stop None ",
+        "own [] ",
+        "[]",
+    ]
 
 
 def test_what_a_thread_waits_for_is_not_waited_for_in_the_child() -> None:
@@ -359,4 +383,8 @@ def use():
 print(child(use), end="")
 print(future.result(10).offset)
 """
-    assert run(body, "asyncio") == [*["sync result closed "] * 2, *["sync exception closed "] * 2, "1"]
+    assert run(body, "asyncio") == [
+        *["sync result closed "] * 2,
+        *["sync exception closed "] * 2,
+        "1",
+    ]

@@ -108,9 +108,13 @@ async def test_once_stopped_it_never_rings() -> None:
     assert rung == []
 
 
-@pytest.mark.parametrize("factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    "factory", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
 @pytest.mark.parametrize("is_patient", [True, False])
-def test_a_patient_one_rings_after_the_sockets_were_read(*, factory: Callable[[], asyncio.AbstractEventLoop], is_patient: bool) -> None:
+def test_a_patient_one_rings_after_the_sockets_were_read(
+    *, factory: Callable[[], asyncio.AbstractEventLoop], is_patient: bool
+) -> None:
     """A patient timer judges after the loop has read data that arrived while another timer blocked it.
 
     It judges as of the time of its own timer.
@@ -136,7 +140,9 @@ def test_a_patient_one_rings_after_the_sockets_were_read(*, factory: Callable[[]
         with here, there:
             loop.add_reader(here, read)
             loop.call_at(deadline - 0.001, there.send, b"x")
-            DeadlineTimer(loop, lambda: None if rung.done() else deadline, ring, is_patient=is_patient).check()
+            DeadlineTimer(
+                loop, lambda: None if rung.done() else deadline, ring, is_patient=is_patient
+            ).check()
             time.sleep(0.004)  # noqa: ASYNC251  both timers are due in one turn
             await rung
             while len(seen) < 2:
@@ -154,7 +160,9 @@ async def test_a_patient_one_can_be_stopped_while_it_waits_for_the_sockets(turns
     loop = asyncio.get_running_loop()
     rung: list[float] = []
     deadline = loop.time()
-    alarm = DeadlineTimer(loop, lambda: deadline if not rung else None, rung.append, is_patient=True)
+    alarm = DeadlineTimer(
+        loop, lambda: deadline if not rung else None, rung.append, is_patient=True
+    )
     alarm.check()
     for _ in range(turns):
         await asyncio.sleep(0)

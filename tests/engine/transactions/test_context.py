@@ -23,7 +23,9 @@ class Manager:
         open_after: the transaction is open still after a commit that failed.
     """
 
-    def __init__(self, commit: BaseException | None = None, *, is_told: bool = False, open_after: bool = True) -> None:
+    def __init__(
+        self, commit: BaseException | None = None, *, is_told: bool = False, open_after: bool = True
+    ) -> None:
         self.calls: list[str] = []
         self.transaction = SimpleNamespace(number=0, state=State.READY, is_told=is_told)
         self.has_ended = False
@@ -52,7 +54,9 @@ class Manager:
             raise ProducerClosed("stopped")
 
 
-async def used(manager: Any, error: BaseException | None = None, *, ends_itself: bool = False) -> None:
+async def used(
+    manager: Any, error: BaseException | None = None, *, ends_itself: bool = False
+) -> None:
     async with TransactionScope(lambda: manager, 7.0):
         if ends_itself:
             manager.transaction.state = State.READY
@@ -68,13 +72,28 @@ async def used(manager: Any, error: BaseException | None = None, *, ends_itself:
         (Manager(LATE), None, TransactionAbortable, ["begin", "commit", "abort"]),
         (Manager(LATE, is_told=True), None, TransactionTimeout, ["begin", "commit"]),
         (Manager(ProducerClosed("failed")), None, ProducerClosed, ["begin", "commit", "abort"]),
-        (Manager(ProducerClosed("failed"), open_after=False), None, ProducerClosed, ["begin", "commit"]),
+        (
+            Manager(ProducerClosed("failed"), open_after=False),
+            None,
+            ProducerClosed,
+            ["begin", "commit"],
+        ),
     ],
-    ids=["commits", "the body raises", "the commit is late", "it was sent", "it fails", "it fails and is over"],
+    ids=[
+        "commits",
+        "the body raises",
+        "the commit is late",
+        "it was sent",
+        "it fails",
+        "it fails and is over",
+    ],
 )
 @pytest.mark.asyncio
 async def test_the_end_of_the_body(
-    manager: Manager, body: BaseException | None, raised: type[BaseException] | None, calls: list[str]
+    manager: Manager,
+    body: BaseException | None,
+    raised: type[BaseException] | None,
+    calls: list[str],
 ) -> None:
     """A commit that is late is taken back, unless it was sent: then its outcome is not known."""
     if raised is None:

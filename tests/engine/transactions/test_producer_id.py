@@ -34,17 +34,28 @@ class Asker:
         self.granted: list[ProducerIdAndEpoch] = []
         self.went_without: list[str] = []
         self.failed: list[KafkaError] = []
-        self.cluster = Cluster(fake.bootstrap_servers.split(","), settings(fake.network), self.tasks.spawn, lambda _node: None)
+        self.cluster = Cluster(
+            fake.bootstrap_servers.split(","),
+            settings(fake.network),
+            self.tasks.spawn,
+            lambda _node: None,
+        )
         sender: Any = SimpleNamespace(
-            identify=self.granted.append, go_without_numbers=self.went_without.append, drop_unsent=self.failed.append
+            identify=self.granted.append,
+            go_without_numbers=self.went_without.append,
+            drop_unsent=self.failed.append,
         )
         self.is_needed = asyncio.Event()
-        context = engine_context(ProducerConfig(bootstrap_servers="here:1"), asyncio.get_running_loop(), chance=0.5)
+        context = engine_context(
+            ProducerConfig(bootstrap_servers="here:1"), asyncio.get_running_loop(), chance=0.5
+        )
         self.ids = ProducerIds(context, self.cluster, sender, self.is_needed, Idempotence())
 
 
 @contextlib.asynccontextmanager
-async def asking(*faults: Any, brokers: int = 1, **options: Any) -> AsyncIterator[tuple[Asker, FakeCluster]]:
+async def asking(
+    *faults: Any, brokers: int = 1, **options: Any
+) -> AsyncIterator[tuple[Asker, FakeCluster]]:
     """Its task runs; afterwards nothing is left."""
     async with FakeCluster(memory=True, brokers=brokers, **options) as fake:
         for error, times in faults:
@@ -71,7 +82,11 @@ async def test_an_id_is_asked_for_once() -> None:
         assert len(fake.requests("InitProducerId")) == len(asker.granted) == 1
         asker.is_needed.set()
         await settle()
-        assert len(fake.requests("InitProducerId")) == len({each.producer_id for each in asker.granted}) == 2
+        assert (
+            len(fake.requests("InitProducerId"))
+            == len({each.producer_id for each in asker.granted})
+            == 2
+        )
 
 
 def test_a_broker_that_has_no_id_yet_is_asked_again() -> None:
@@ -103,9 +118,13 @@ async def test_an_id_that_is_refused_fails_what_waits_until_the_next_batch() -> 
         assert (len(asker.granted), asker.ids.trouble, asker.is_needed.is_set()) == (1, None, False)
 
 
-@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-2, 12), (0, -1), (-(2**63), -(2**15))])
+@pytest.mark.parametrize(
+    ("producer_id", "epoch"), [(-1, 0), (-2, 12), (0, -1), (-(2**63), -(2**15))]
+)
 @jumping
-async def test_an_id_that_no_broker_may_grant_is_asked_for_again(producer_id: int, epoch: int) -> None:
+async def test_an_id_that_no_broker_may_grant_is_asked_for_again(
+    producer_id: int, epoch: int
+) -> None:
     """A broker takes batches with a negative producer id for those of a producer without idempotence, and appends each copy."""
 
     def spoil(answer: Any) -> None:

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from aioproducer.core.sequence_numbers import NO_IDENTITY, ProducerIdAndEpoch
-from aioproducer.core.transactions.transaction import Coordinator, OffsetsCommit, Request, Transaction
+from aioproducer.core.transactions.transaction import (
+    Coordinator,
+    OffsetsCommit,
+    Request,
+    Transaction,
+)
 from aioproducer.core.transactions.transaction_errors import Rpc
 from aioproducer.engine.transactions.requests import KEYS, TransactionResponse, bodies, newest, read
 from aioproducer.errors import BrokerError
@@ -17,13 +22,20 @@ from aioproducer.wire.schema import codec, message
 
 HOME, GROUP = Coordinator(1, "tx"), Coordinator(0, "g")
 PARTITIONS = (("a", 1), ("b", 0), ("a", 0))
-OFFSETS: dict[tuple[str, int], OffsetAndMetadata] = {("a", 1): OffsetAndMetadata(5, "note", 3), ("b", 0): OffsetAndMetadata(7)}
+OFFSETS: dict[tuple[str, int], OffsetAndMetadata] = {
+    ("a", 1): OffsetAndMetadata(5, "note", 3),
+    ("b", 0): OffsetAndMetadata(7),
+}
 
 
-def request(rpc: Rpc, group: ConsumerGroupMetadata | None = None, *, at: Coordinator = HOME) -> Request:
+def request(
+    rpc: Rpc, group: ConsumerGroupMetadata | None = None, *, at: Coordinator = HOME
+) -> Request:
     offsets = OffsetsCommit(group or ConsumerGroupMetadata("g"), OFFSETS)
     of_offsets = rpc in (Rpc.ADD_OFFSETS, Rpc.COMMIT_OFFSETS)
-    return Request(rpc, at, PARTITIONS if rpc is Rpc.ADD_PARTITIONS else (), offsets if of_offsets else None)
+    return Request(
+        rpc, at, PARTITIONS if rpc is Rpc.ADD_PARTITIONS else (), offsets if of_offsets else None
+    )
 
 
 def sent(asked: Request, version: int) -> Any:
@@ -31,7 +43,11 @@ def sent(asked: Request, version: int) -> Any:
     transaction = Transaction("tx", 60_000, lambda: 2)
     transaction.identity = ProducerIdAndEpoch(7, 3)
     name = f"{NAMES[KEYS[asked.rpc]]}.request"
-    return codec(name, version).decode(b"".join(map(bytes, codec(name, version).encode(bodies(asked, transaction, 9_000)(version)))))
+    return codec(name, version).decode(
+        b"".join(
+            map(bytes, codec(name, version).encode(bodies(asked, transaction, 9_000)(version)))
+        )
+    )
 
 
 def versions(rpc: Rpc) -> range:
@@ -39,7 +55,12 @@ def versions(rpc: Rpc) -> range:
     return range(low, min(high, newest(request(rpc), 2) or high) + 1)
 
 
-EVERY = [(rpc, version) for rpc in KEYS for version in versions(rpc) if rpc is not Rpc.FIND_COORDINATOR or version]
+EVERY = [
+    (rpc, version)
+    for rpc in KEYS
+    for version in versions(rpc)
+    if rpc is not Rpc.FIND_COORDINATOR or version
+]
 
 
 @pytest.mark.parametrize(("rpc", "version"), EVERY, ids=lambda value: getattr(value, "name", value))
@@ -48,7 +69,9 @@ def test_what_is_asked(rpc: Rpc, version: int) -> None:
     asked = sent(request(rpc), version)
     if rpc is Rpc.FIND_COORDINATOR:
         assert asked.key_type == 1
-        assert (asked.key if version < 4 else list(asked.coordinator_keys)) == ("tx" if version < 4 else ["tx"])
+        assert (asked.key if version < 4 else list(asked.coordinator_keys)) == (
+            "tx" if version < 4 else ["tx"]
+        )
         return
     assert asked.transactional_id == "tx"
     if rpc is not Rpc.INIT or version >= 3:
@@ -56,12 +79,21 @@ def test_what_is_asked(rpc: Rpc, version: int) -> None:
     if rpc is Rpc.INIT:
         assert asked.transaction_timeout_ms == 9_000
     elif rpc is Rpc.ADD_PARTITIONS:
-        assert {topic.name: list(topic.partitions) for topic in asked.topics} == {"a": [1, 0], "b": [0]}
+        assert {topic.name: list(topic.partitions) for topic in asked.topics} == {
+            "a": [1, 0],
+            "b": [0],
+        }
     elif rpc is Rpc.ADD_OFFSETS:
         assert asked.group_id == "g"
     elif rpc is Rpc.COMMIT_OFFSETS:
-        found = {(topic.name, one.partition_index): one for topic in asked.topics for one in topic.partitions}
-        assert {at: (one.committed_offset, one.committed_metadata) for at, one in found.items()} == {
+        found = {
+            (topic.name, one.partition_index): one
+            for topic in asked.topics
+            for one in topic.partitions
+        }
+        assert {
+            at: (one.committed_offset, one.committed_metadata) for at, one in found.items()
+        } == {
             ("a", 1): (5, "note"),
             ("b", 0): (7, ""),
         }
@@ -73,15 +105,27 @@ def test_what_is_asked(rpc: Rpc, version: int) -> None:
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_who_commits(version: int) -> None:
     """Group metadata goes where there is room for it (KIP-447)."""
-    asked = sent(request(Rpc.COMMIT_OFFSETS, ConsumerGroupMetadata("g", 4, "member", "instance")), version)
-    assert (asked.group_id, asked.generation_id, asked.member_id, asked.group_instance_id) == ("g", 4, "member", "instance")
+    asked = sent(
+        request(Rpc.COMMIT_OFFSETS, ConsumerGroupMetadata("g", 4, "member", "instance")), version
+    )
+    assert (asked.group_id, asked.generation_id, asked.member_id, asked.group_instance_id) == (
+        "g",
+        4,
+        "member",
+        "instance",
+    )
 
 
-@pytest.mark.parametrize("group", [ConsumerGroupMetadata("g", 4, "member"), ConsumerGroupMetadata("g", group_instance_id="i")])
+@pytest.mark.parametrize(
+    "group",
+    [ConsumerGroupMetadata("g", 4, "member"), ConsumerGroupMetadata("g", group_instance_id="i")],
+)
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_old_broker_knows_no_members(version: int, group: ConsumerGroupMetadata) -> None:
     """TXN-14: said, not left out."""
-    with pytest.raises(BrokerError, match=r"UNSUPPORTED_VERSION.*older than Kafka 2\.5.*the group id alone"):
+    with pytest.raises(
+        BrokerError, match=r"UNSUPPORTED_VERSION.*older than Kafka 2\.5.*the group id alone"
+    ):
         sent(request(Rpc.COMMIT_OFFSETS, group), version)
 
 
@@ -119,7 +163,11 @@ def partitions(rpc: Rpc, codes: dict[tuple[str, int], int]) -> Any:
     return answered(
         rpc,
         topics=[
-            message(name, name=topic, partitions=[message(f"{name}.partitions", partition_index=index, error_code=code)])
+            message(
+                name,
+                name=topic,
+                partitions=[message(f"{name}.partitions", partition_index=index, error_code=code)],
+            )
             for (topic, index), code in codes.items()
         ],
     )
@@ -145,17 +193,20 @@ def test_each_partitions_error(rpc: Rpc) -> None:
 @pytest.mark.parametrize(("version", "muted"), [(0, 0), (1, 50), (4, 50)])
 def test_who_throttles(version: int, muted: int) -> None:
     """The client waits where brokers expect it to (KIP-219)."""
-    assert read(request(Rpc.COMMIT), version, answered(Rpc.COMMIT, throttle_time_ms=50)).mute_ms == muted
+    assert (
+        read(request(Rpc.COMMIT), version, answered(Rpc.COMMIT, throttle_time_ms=50)).mute_ms
+        == muted
+    )
 
 
 def test_an_identity() -> None:
     """The response has the producer id and epoch of InitProducerId, and of version 2's EndTxn. Version 1's EndTxn has none."""
-    assert read(request(Rpc.INIT), 4, answered(Rpc.INIT, producer_id=9, producer_epoch=2)) == TransactionResponse(
-        {}, ProducerIdAndEpoch(9, 2)
-    )
-    assert read(request(Rpc.COMMIT), 5, answered(Rpc.COMMIT, producer_id=9, producer_epoch=2)) == TransactionResponse(
-        {}, ProducerIdAndEpoch(9, 2)
-    )
+    assert read(
+        request(Rpc.INIT), 4, answered(Rpc.INIT, producer_id=9, producer_epoch=2)
+    ) == TransactionResponse({}, ProducerIdAndEpoch(9, 2))
+    assert read(
+        request(Rpc.COMMIT), 5, answered(Rpc.COMMIT, producer_id=9, producer_epoch=2)
+    ) == TransactionResponse({}, ProducerIdAndEpoch(9, 2))
     assert read(request(Rpc.ABORT), 4, answered(Rpc.ABORT)).identity == NO_IDENTITY
     assert read(request(Rpc.ADD_OFFSETS), 3, answered(Rpc.ADD_OFFSETS)) == TransactionResponse({})
 
@@ -163,9 +214,13 @@ def test_an_identity() -> None:
 @pytest.mark.parametrize(("producer_id", "epoch"), [(-1, -1), (9, -1), (-2, 5)])
 def test_an_id_that_is_none_is_asked_for_again(producer_id: int, epoch: int) -> None:
     """Neither a producer id nor an epoch is negative."""
-    told = read(request(Rpc.INIT), 4, answered(Rpc.INIT, producer_id=producer_id, producer_epoch=epoch))
+    told = read(
+        request(Rpc.INIT), 4, answered(Rpc.INIT, producer_id=producer_id, producer_epoch=epoch)
+    )
     assert told.errors[""].name == "COORDINATOR_NOT_AVAILABLE"
-    told = read(request(Rpc.COMMIT), 5, answered(Rpc.COMMIT, producer_id=producer_id, producer_epoch=epoch))
+    told = read(
+        request(Rpc.COMMIT), 5, answered(Rpc.COMMIT, producer_id=producer_id, producer_epoch=epoch)
+    )
     assert told == TransactionResponse({})
 
 
@@ -184,10 +239,14 @@ def test_a_coordinator(version: int, error: int) -> None:
     fields = {"node_id": 2, "host": "h", "port": 9092, "error_code": error}
     other = message("FindCoordinator.response.coordinators", key="other", node_id=9)
     ours = message("FindCoordinator.response.coordinators", key="tx", **fields)
-    found = answered(Rpc.FIND_COORDINATOR, **(fields if version < 4 else {"coordinators": [other, ours]}))
+    found = answered(
+        Rpc.FIND_COORDINATOR, **(fields if version < 4 else {"coordinators": [other, ours]})
+    )
     told = read(request(Rpc.FIND_COORDINATOR), version, found)
     assert told.coordinator == (None if error else (2, "h", 9092))
-    assert [each.name for each in told.errors.values()] == (["COORDINATOR_NOT_AVAILABLE"] if error else [])
+    assert [each.name for each in told.errors.values()] == (
+        ["COORDINATOR_NOT_AVAILABLE"] if error else []
+    )
 
 
 def test_a_coordinator_that_is_left_out() -> None:

@@ -45,12 +45,19 @@ class Stage:
         config = ProducerConfig(bootstrap_servers="here:1", transactional_id="mine", **options)
         self.path = FastPath(lambda: 0, None)  # type: ignore[arg-type]
         loop: Any = asyncio.get_running_loop()
-        cluster: Any = SimpleNamespace(candidates=lambda: iter(()), node=lambda _node_id: None, feature=lambda _name: level)
+        cluster: Any = SimpleNamespace(
+            candidates=lambda: iter(()), node=lambda _node_id: None, feature=lambda _name: level
+        )
         self.gate = TransactionGate(config, loop, self.path, cluster)
         self.append = AppendParts(1, on_open=self.gate.on_open)
-        admission: Any = SimpleNamespace(gate=lambda: self.gates.append(self.gate.is_open), drop=lambda error: self.dropped.append(error()))
+        admission: Any = SimpleNamespace(
+            gate=lambda: self.gates.append(self.gate.is_open),
+            drop=lambda error: self.dropped.append(error()),
+        )
         sender: Any = SimpleNamespace(
-            identify=lambda identity, _transactional_id: setattr(self.append.queues, "granted", identity),
+            identify=lambda identity, _transactional_id: setattr(
+                self.append.queues, "granted", identity
+            ),
             turn=lambda: None,
             drop_unsent=self.unsent.append,
         )
@@ -113,7 +120,10 @@ async def test_the_fast_path_is_open_within_transactions_alone(stage: Stage) -> 
 async def test_begin_waits_for_the_id_for_max_block_ms(stage: Stage) -> None:
     """The error says what is waited for. A begin that is cancelled meanwhile opens nothing."""
     began = now()
-    with pytest.raises(TransactionTimeout, match=r"begin_transaction\(\) did not end within max_block_ms=2000: .*FindCoordinator"):
+    with pytest.raises(
+        TransactionTimeout,
+        match=r"begin_transaction\(\) did not end within max_block_ms=2000: .*FindCoordinator",
+    ):
         await stage.manager.begin()
     assert now() - began == pytest.approx(2)
     begin = asyncio.ensure_future(stage.manager.begin())
@@ -170,28 +180,42 @@ async def test_a_partition_is_held_until_the_transaction_has_it(level: int) -> N
 
 @pytest.mark.parametrize(
     ("error", "fails"),
-    [(RecordTooLarge("it is"), True), (broker_error("TOPIC_AUTHORIZATION_FAILED"), True), (UsageError("no topic"), False), (None, False)],
+    [
+        (RecordTooLarge("it is"), True),
+        (broker_error("TOPIC_AUTHORIZATION_FAILED"), True),
+        (UsageError("no topic"), False),
+        (None, False),
+    ],
 )
 @jumping
-async def test_a_refused_record_that_is_missing_fails_its_transaction(error: Any, fails: bool) -> None:
+async def test_a_refused_record_that_is_missing_fails_its_transaction(
+    error: Any, fails: bool
+) -> None:
     """A mistake of the caller's does not: it was told."""
     stage = Stage()
     stage.grant()
     await stage.manager.begin()
     stage.path.fast = {"orders": stage.append.routing}
     stage.gate.on_refused("orders", error)
-    assert stage.manager.transaction.state is (State.ABORTABLE_ERROR if fails else State.IN_TRANSACTION)
+    assert stage.manager.transaction.state is (
+        State.ABORTABLE_ERROR if fails else State.IN_TRANSACTION
+    )
     assert stage.gate.is_open is not fails
     assert bool(stage.path.fast) is not fails, "the fast path is closed at once"
 
 
 @staged
-async def test_a_failed_batch_fails_its_transaction_and_an_abort_drops_what_is_unsent(stage: Stage) -> None:
+async def test_a_failed_batch_fails_its_transaction_and_an_abort_drops_what_is_unsent(
+    stage: Stage,
+) -> None:
     stage.grant()
     await stage.manager.begin()
     stage.append.place()
     (batch,) = stage.append.sent()
-    stage.gate.on_failure(batch, DeliveryError("it broke", topic="orders", partition=0, persisted=Persisted.NO, attempts=1))
+    stage.gate.on_failure(
+        batch,
+        DeliveryError("it broke", topic="orders", partition=0, persisted=Persisted.NO, attempts=1),
+    )
     with pytest.raises(Exception, match="it broke"):
         await stage.manager.commit()
     stage.manager._move()

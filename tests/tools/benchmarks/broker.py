@@ -55,7 +55,9 @@ class Broker:
 
 
 @contextlib.asynccontextmanager
-async def real_broker(*, rtts_ms: Sequence[float] = (), is_server: bool = False) -> AsyncGenerator[Broker]:
+async def real_broker(
+    *, rtts_ms: Sequence[float] = (), is_server: bool = False
+) -> AsyncGenerator[Broker]:
     """Run a fresh Kafka while the block runs.
 
     Args:
@@ -63,8 +65,13 @@ async def real_broker(*, rtts_ms: Sequence[float] = (), is_server: bool = False)
         is_server: settings of a server, for a long run: all compilers, more memory, short logs. Without it Kafka starts faster.
     """
     async with contextlib.AsyncExitStack() as stack:
-        proxies = {rtt_ms: await stack.enter_async_context(delaying_proxy(rtt_ms / 2)) for rtt_ms in rtts_ms}
-        server = await stack.enter_async_context(_ManyDoors([proxy.port for proxy in proxies.values()], is_server=is_server))
+        proxies = {
+            rtt_ms: await stack.enter_async_context(delaying_proxy(rtt_ms / 2))
+            for rtt_ms in rtts_ms
+        }
+        server = await stack.enter_async_context(
+            _ManyDoors([proxy.port for proxy in proxies.values()], is_server=is_server)
+        )
         for proxy, port in zip(proxies.values(), server.far_ports, strict=True):
             await proxy.lead_to(port)
         yield Broker(server, {rtt_ms: f"{HOST}:{proxy.port}" for rtt_ms, proxy in proxies.items()})
@@ -75,16 +82,22 @@ class _ManyDoors(KafkaServer):
 
     def __init__(self, proxy_ports: Sequence[int], *, is_server: bool) -> None:
         if is_server:  # all compilers and enough memory, as the bench does not measure the broker
-            super().__init__(properties=SERVER_PROPERTIES, heap="1g", jvm_options=("-XX:TieredStopAtLevel=4",))
+            super().__init__(
+                properties=SERVER_PROPERTIES, heap="1g", jvm_options=("-XX:TieredStopAtLevel=4",)
+            )
         else:
             super().__init__()
         self._proxy_ports = proxy_ports
         self.far_ports: tuple[int, ...] = ()
 
     def _settings(self) -> dict[str, object]:
-        self.far_ports = free_ports(len(self._proxy_ports))  # asked for again whenever ports were taken
+        self.far_ports = free_ports(
+            len(self._proxy_ports)
+        )  # asked for again whenever ports were taken
         settings = super()._settings()
-        for number, (port, proxy_port) in enumerate(zip(self.far_ports, self._proxy_ports, strict=True)):
+        for number, (port, proxy_port) in enumerate(
+            zip(self.far_ports, self._proxy_ports, strict=True)
+        ):
             more = {
                 "listeners": f"FAR{number}://{HOST}:{port}",
                 "advertised.listeners": f"FAR{number}://{HOST}:{proxy_port}",

@@ -77,13 +77,17 @@ async def run(task: Task) -> Told:
         p99_ms=p99_ms,
         peak_mib=peak / 2**20,
         growth_mib=growth / 2**20,
-        counts=[sum(pair) for pair in zip(before.counts, tally.counts, strict=True)] if tally.is_told else [],
+        counts=[sum(pair) for pair in zip(before.counts, tally.counts, strict=True)]
+        if tally.is_told
+        else [],
         offsets=before.offsets + tally.offsets if tally.is_told else None,
         build=kind.build(),
     )
 
 
-async def _measured(way: Callable[[Any, Job], Coroutine[Any, Any, Tally]], client: Any, job: Job) -> tuple[Tally, tuple[float, float, int]]:
+async def _measured(
+    way: Callable[[Any, Job], Coroutine[Any, Any, Tally]], client: Any, job: Job
+) -> tuple[Tally, tuple[float, float, int]]:
     gc.collect()  # the warm-up's garbage is not the workload's
     memory = psutil.Process().memory_info().rss
     cpu, start = cpu_seconds(), time.perf_counter()

@@ -40,7 +40,9 @@ class Kind:
 
 
 @contextlib.asynccontextmanager
-async def aioproducer(bootstrap_servers: str, settings: Settings = BASELINE) -> AsyncGenerator[Client]:
+async def aioproducer(
+    bootstrap_servers: str, settings: Settings = BASELINE
+) -> AsyncGenerator[Client]:
     from aioproducer import Producer
 
     producer: Producer[bytes, bytes] = Producer(

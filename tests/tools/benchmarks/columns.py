@@ -59,7 +59,9 @@ def columns(count: int) -> tuple[Any, Any, Any]:
     import pyarrow as pa
 
     offsets = pa.array(range(0, (count + 1) * SIZE, SIZE), pa.int64()).buffers()[1]
-    values = pa.Array.from_buffers(pa.large_binary(), count, [None, offsets, pa.py_buffer(b"v" * SIZE * count)])
+    values = pa.Array.from_buffers(
+        pa.large_binary(), count, [None, offsets, pa.py_buffer(b"v" * SIZE * count)]
+    )
     keys = pa.array([b"key-%d" % (at % 1000) for at in range(count)])
     return values, keys, pa.array(range(START, START + count), pa.int64())
 
@@ -69,7 +71,9 @@ async def by_columns(producer: Producer[bytes, bytes], count: int) -> Callable[[
     return lambda: producer.send_columns(TOPIC, values=values, timestamps_ms=times)
 
 
-async def by_keyed_columns(producer: Producer[bytes, bytes], count: int) -> Callable[[], Awaitable[Any]]:
+async def by_keyed_columns(
+    producer: Producer[bytes, bytes], count: int
+) -> Callable[[], Awaitable[Any]]:
     values, keys, times = columns(count)
     return lambda: producer.send_columns(TOPIC, values=values, keys=keys, timestamps_ms=times)
 
@@ -78,7 +82,9 @@ async def by_headers(producer: Producer[bytes, bytes], count: int) -> Callable[[
     import pyarrow as pa
 
     values, _, times = columns(count)
-    pairs = pa.StructArray.from_arrays([pa.array(["name"] * count), pa.array([b"header"] * count)], ["key", "value"])
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(["name"] * count), pa.array([b"header"] * count)], ["key", "value"]
+    )
     headers = pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), pairs)
     return lambda: producer.send_columns(TOPIC, values=values, timestamps_ms=times, headers=headers)
 
@@ -111,7 +117,9 @@ WAYS: Final = {
 async def run(way: str, count: int, batch_size: int, address: str) -> Measure:
     from aioproducer import Producer
 
-    producer: Producer[bytes, bytes] = Producer(bootstrap_servers=address, batch_size=batch_size, max_request_size=4 * 2**20)
+    producer: Producer[bytes, bytes] = Producer(
+        bootstrap_servers=address, batch_size=batch_size, max_request_size=4 * 2**20
+    )
     async with producer:
         for begin in (min(count, 20_000), count):  # the first one warms up
             send = await WAYS[way](producer, begin)
@@ -133,7 +141,13 @@ async def measured(*words: str, base: str = "") -> Measure:
     """Return the figures of one run in a fresh process, against a fresh stub; of another tree's producer if `base` says where that is."""
     pipe = asyncio.subprocess.PIPE
     stub = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.tools.benchmarks.stub", str(PARTITIONS), cwd=ROOT, stdin=pipe, stdout=pipe
+        sys.executable,
+        "-m",
+        "tests.tools.benchmarks.stub",
+        str(PARTITIONS),
+        cwd=ROOT,
+        stdin=pipe,
+        stdout=pipe,
     )
     assert stub.stdout is not None
     assert stub.stdin is not None
@@ -154,18 +168,36 @@ async def measured(*words: str, base: str = "") -> Measure:
 async def compare(chosen: argparse.Namespace, console: Console) -> None:
     few = chosen.records // _SLOW
     plan = [(way, chosen.records, WIDE) for way in ("columns", "columns, keys", "columns, headers")]
-    plan += [("columns", chosen.records, DEFAULT), ("send_many", few, DEFAULT), ("send loop", few, DEFAULT)]
+    plan += [
+        ("columns", chosen.records, DEFAULT),
+        ("send_many", few, DEFAULT),
+        ("send loop", few, DEFAULT),
+    ]
     bases = ["", *([str(chosen.base.resolve())] if chosen.base else [])]
     found: dict[tuple[str, int], list[list[Measure]]] = {}
     for number in range(chosen.rounds):
         for way, count, batch_size in plan[:: 1 if number % 2 else -1]:
-            found.setdefault((way, batch_size), []).append([await measured(way, str(count), str(batch_size), base=base) for base in bases])
-            console.print(f"round {number + 1}: {way}, batch_size {batch_size:,}: {found[way, batch_size][-1]}", markup=False)
+            found.setdefault((way, batch_size), []).append(
+                [await measured(way, str(count), str(batch_size), base=base) for base in bases]
+            )
+            console.print(
+                f"round {number + 1}: {way}, batch_size {batch_size:,}: {found[way, batch_size][-1]}",
+                markup=False,
+            )
     for (way, batch_size), rounds in found.items():
-        rate, cpu = (statistics.median(getattr(one[0], name) for one in rounds) for name in ("rate", "cpu_ns"))
+        rate, cpu = (
+            statistics.median(getattr(one[0], name) for one in rounds)
+            for name in ("rate", "cpu_ns")
+        )
         ratios = [one[0].cpu_ns / one[-1].cpu_ns for one in rounds]
-        beside = f"; CPU {statistics.median(ratios):.3f} x the base's, paired by round ({max(ratios):.3f})" if chosen.base else ""
-        console.print(f"{way}, batch_size {batch_size:,}: {rate / 1e6:.2f} M records/s, {cpu:.0f} ns of CPU a record{beside}")
+        beside = (
+            f"; CPU {statistics.median(ratios):.3f} x the base's, paired by round ({max(ratios):.3f})"
+            if chosen.base
+            else ""
+        )
+        console.print(
+            f"{way}, batch_size {batch_size:,}: {rate / 1e6:.2f} M records/s, {cpu:.0f} ns of CPU a record{beside}"
+        )
 
 
 def main() -> int:
@@ -173,10 +205,21 @@ def main() -> int:
     if words[:1] == ["run"]:
         if BASE_TREE in os.environ:
             sys.path.insert(0, os.environ[BASE_TREE])
-        print(json.dumps(dataclasses.asdict(uvloop.run(run(words[1], int(words[2]), int(words[3]), words[4])))))
+        print(
+            json.dumps(
+                dataclasses.asdict(
+                    uvloop.run(run(words[1], int(words[2]), int(words[3]), words[4]))
+                )
+            )
+        )
         return 0
     parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks columns")
-    parser.add_argument("--records", type=int, default=2_000_000, help="of each run of columns (default: %(default)s)")
+    parser.add_argument(
+        "--records",
+        type=int,
+        default=2_000_000,
+        help="of each run of columns (default: %(default)s)",
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--base", type=pathlib.Path, metavar="TREE")
     asyncio.run(compare(parser.parse_args(), Console(highlight=False)))

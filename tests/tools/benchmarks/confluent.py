@@ -87,7 +87,13 @@ def _noting(tally: Tally, callback: Callable[[object, Any], None]) -> Callable[[
     return noted
 
 
-def _produce_late(client: Producer, topic: str, value: bytes, key: bytes | None, callback: Callable[..., None] | None) -> None:
+def _produce_late(
+    client: Producer,
+    topic: str,
+    value: bytes,
+    key: bytes | None,
+    callback: Callable[..., None] | None,
+) -> None:
     while True:
         client.poll(FULL_SECONDS)
         with contextlib.suppress(BufferError):

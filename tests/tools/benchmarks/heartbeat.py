@@ -77,7 +77,9 @@ def weighted_p99(late: Sequence[float]) -> float:
     return 0.0
 
 
-async def runs(records: int, compression: str, count: int) -> AsyncGenerator[tuple[Lateness, Lateness, float]]:
+async def runs(
+    records: int, compression: str, count: int
+) -> AsyncGenerator[tuple[Lateness, Lateness, float]]:
     """Yield for each run the idle loop's lateness, the lateness beside the sends, and the seconds of the sends.
 
     All runs share one warm broker: a new JVM compiles on the cores that the loop needs, and that slowness is not the producer's.
@@ -85,10 +87,14 @@ async def runs(records: int, compression: str, count: int) -> AsyncGenerator[tup
     async with real_broker() as broker:
         await broker.create_topic(TOPIC, PARTITIONS)
         keys = few_keys(0, records)
-        async with aioproducer(broker.bootstrap_servers, Settings(compression=compression)) as client:
+        async with aioproducer(
+            broker.bootstrap_servers, Settings(compression=compression)
+        ) as client:
             await send_all(client, keys)
         for _ in range(count):
-            async with aioproducer(broker.bootstrap_servers, Settings(compression=compression)) as client:
+            async with aioproducer(
+                broker.bootstrap_servers, Settings(compression=compression)
+            ) as client:
                 await send_all(client, keys[:20_000])
                 idle, _ = await watched(asyncio.sleep(IDLE))
                 busy, seconds = await watched(send_all(client, keys))
@@ -129,15 +135,22 @@ async def watched(work: Awaitable[object]) -> tuple[Lateness, float]:
     await asyncio.wait([heart])
     gc.callbacks.remove(note)
     del kept
-    return Lateness(len(late), p99(late) * 1e3, weighted_p99(late) * 1e3, max(late) * 1e3, sum(pauses)), seconds
+    return Lateness(
+        len(late), p99(late) * 1e3, weighted_p99(late) * 1e3, max(late) * 1e3, sum(pauses)
+    ), seconds
 
 
-async def measure(console: Console, records: int, compression: str, count: int) -> tuple[list[float], list[float]]:
+async def measure(
+    console: Console, records: int, compression: str, count: int
+) -> tuple[list[float], list[float]]:
     """Return each run's p99 over that of its idle loop, and its longest lateness."""
     over, most = [], []
     async with contextlib.aclosing(runs(records, compression, count)) as measured:
         async for idle, busy, seconds in measured:
-            console.print(f"{records:,} keyed sends, deliveries kept, flushed in {seconds:.2f} s: {busy}; idle: {idle}", soft_wrap=True)
+            console.print(
+                f"{records:,} keyed sends, deliveries kept, flushed in {seconds:.2f} s: {busy}; idle: {idle}",
+                soft_wrap=True,
+            )
             over.append(busy.p99_ms - idle.p99_ms)
             most.append(busy.max_ms)
     return over, most
@@ -149,10 +162,18 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--compression", default="zstd", help="(default: %(default)s)")
     chosen, console = parser.parse_args(), Console(highlight=False)
-    over, most = map(statistics.median, uvloop.run(measure(console, chosen.records, chosen.compression, chosen.runs)))
-    verdicts = [("p99 over the idle baseline", over, BARS_MS[build_info().build]), ("max", most, MAX_BAR_MS)]
+    over, most = map(
+        statistics.median,
+        uvloop.run(measure(console, chosen.records, chosen.compression, chosen.runs)),
+    )
+    verdicts = [
+        ("p99 over the idle baseline", over, BARS_MS[build_info().build]),
+        ("max", most, MAX_BAR_MS),
+    ]
     for what, found, limit in verdicts:
-        console.print(f"{what}, median of {chosen.runs} runs: {found:.2f} ms, bar {limit:.0f} ms: {'met' if found <= limit else 'not met'}")
+        console.print(
+            f"{what}, median of {chosen.runs} runs: {found:.2f} ms, bar {limit:.0f} ms: {'met' if found <= limit else 'not met'}"
+        )
     return 0 if all(found <= limit for _, found, limit in verdicts) else 1
 
 

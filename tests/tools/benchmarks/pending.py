@@ -77,7 +77,9 @@ async def run(topics: int, records: int, address: str) -> dict[str, float]:
         known = cpu_seconds()
         send = producer.send
         values = (b"%0*d" % (SIZE, number) for number in range(records))
-        deliveries = [await send(topic, value) for topic, value in zip(cycle(chosen), values, strict=False)]
+        deliveries = [
+            await send(topic, value) for topic, value in zip(cycle(chosen), values, strict=False)
+        ]
         sent, rss = cpu_seconds(), process.memory_info().rss
         taken = BUFFER_MEMORY - producer.buffer_available
         assert not any(delivery.done() for delivery in deliveries), "they are to be pending"
@@ -86,7 +88,11 @@ async def run(topics: int, records: int, address: str) -> dict[str, float]:
         acknowledged = sum([(await delivery).offset >= 0 for delivery in deliveries])
         ended = cpu_seconds()
     assert acknowledged == records
-    phases = {"topics known [us]": known - begin, "send [us]": sent - known, "until the end [us]": ended - sent}
+    phases = {
+        "topics known [us]": known - begin,
+        "send [us]": sent - known,
+        "until the end [us]": ended - sent,
+    }
     return {name: seconds * 1e6 / records for name, seconds in phases.items()} | {
         "memory [MiB]": (rss - base) / MIB,
         "credits [MiB]": taken / MIB,
@@ -116,7 +122,13 @@ async def process(*words: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Run this module in another process, which ends with the block."""
     pipe = asyncio.subprocess.PIPE
     one = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", f"tests.tools.benchmarks.{pathlib.Path(__file__).stem}", *words, cwd=ROOT, stdin=pipe, stdout=pipe
+        sys.executable,
+        "-m",
+        f"tests.tools.benchmarks.{pathlib.Path(__file__).stem}",
+        *words,
+        cwd=ROOT,
+        stdin=pipe,
+        stdout=pipe,
     )
     try:
         yield one
@@ -148,10 +160,21 @@ async def compare(chosen: argparse.Namespace, console: Console) -> None:
     for number in range(chosen.rounds):
         for topics in list(found)[:: 1 if number % 2 else -1]:
             found[topics].append(await measured(topics, chosen.records))
-            console.print(f"round {number + 1}: {topics:,} topics: {found[topics][-1]}", markup=False, soft_wrap=True)
-    shown = Table("topics", *(name.replace("[", r"\[") for name in found[1][0]), title=f"medians, {chosen.records:,} records")
+            console.print(
+                f"round {number + 1}: {topics:,} topics: {found[topics][-1]}",
+                markup=False,
+                soft_wrap=True,
+            )
+    shown = Table(
+        "topics",
+        *(name.replace("[", r"\[") for name in found[1][0]),
+        title=f"medians, {chosen.records:,} records",
+    )
     for topics, rounds in found.items():
-        shown.add_row(f"{topics:,}", *(f"{statistics.median(one[name] for one in rounds):,.2f}" for name in rounds[0]))
+        shown.add_row(
+            f"{topics:,}",
+            *(f"{statistics.median(one[name] for one in rounds):,.2f}" for name in rounds[0]),
+        )
     console.print(shown)
 
 
@@ -164,9 +187,18 @@ def main() -> int:
         print(json.dumps(uvloop.run(run(int(words[1]), int(words[2]), words[3]))))
         return 0
     parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks pending")
-    parser.add_argument("--records", type=int, default=1_000_000, help="of each run (default: %(default)s)")
-    parser.add_argument("--topics", type=int, default=10_000, help="that are held against one (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="each runs both (default: %(default)s)")
+    parser.add_argument(
+        "--records", type=int, default=1_000_000, help="of each run (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--topics",
+        type=int,
+        default=10_000,
+        help="that are held against one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="each runs both (default: %(default)s)"
+    )
     console = Console(highlight=False)
     console.width = max(console.width, 140)  # a log has no width of its own
     asyncio.run(compare(parser.parse_args(), console))

@@ -82,7 +82,9 @@ class Door(Lane):
 
     async def _dial(self, transport: asyncio.Transport) -> None:
         try:
-            _, upstream = await self._loop.create_connection(lambda: Lane(self._delay), HOST, self._upstream_port)
+            _, upstream = await self._loop.create_connection(
+                lambda: Lane(self._delay), HOST, self._upstream_port
+            )
         except OSError:
             transport.abort()  # as a broker that is not there would answer
             return

@@ -46,17 +46,29 @@ _SIZE: Final = 100
 _KEYS: Final = 1000
 _TASKS: Final = 2
 # all compilers, as a server has them: the JVM sink must not be slowed
-_SETTINGS: Final = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": "-XX:+UseParallelGC", "spark.log.level": "OFF"}
+_SETTINGS: Final = {
+    "spark.driver.memory": "3g",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.log.level": "OFF",
+}
 
 
 def frame(spark: SparkSession, row: Row) -> DataFrame:
     """Return the rows of a workload, which exist when this returns."""
     from pyspark.sql import functions as f
 
-    value = f.rpad(f.concat(f.lit("v"), f.col("id").cast("string")), _SIZE, "x").cast("binary").alias("value")
+    value = (
+        f.rpad(f.concat(f.lit("v"), f.col("id").cast("string")), _SIZE, "x")
+        .cast("binary")
+        .alias("value")
+    )
     columns = [(f.col("id") % _KEYS).cast("string").cast("binary").alias("key"), value]
     if "headers" in row.columns:
-        columns.append(f.array(f.struct(f.lit("trace").alias("key"), f.lit(b"abcdef").alias("value"))).alias("headers"))
+        columns.append(
+            f.array(f.struct(f.lit("trace").alias("key"), f.lit(b"abcdef").alias("value"))).alias(
+                "headers"
+            )
+        )
     made = spark.range(0, row.rows, 1, _TASKS).select(*columns)
     made = made.persist()
     made.count()
@@ -81,7 +93,10 @@ class Processes:
         self._kafka = kafka_pid
 
     def seconds(self) -> tuple[float, float, float]:
-        python = sum(_cpu(child.pid, ended=True) for child in psutil.Process(self._jvm).children(recursive=True))
+        python = sum(
+            _cpu(child.pid, ended=True)
+            for child in psutil.Process(self._jvm).children(recursive=True)
+        )
         return _cpu(self._jvm), python, _cpu(self._kafka)
 
 
@@ -107,13 +122,23 @@ async def run(rows: DataFrame, row: Row, way: Way, broker: Broker, processes: Pr
         assert written == row.rows or (way.name == ONCE and written > row.rows), (way.name, written)
     await delete(topic, broker.bootstrap_servers)
     jvm, python, kafka = (late - early for late, early in zip(after, before, strict=True))
-    return report.Measure(row=row.name, way=way.name, rows=row.rows, seconds=seconds, jvm=jvm, python=python, kafka=kafka)
+    return report.Measure(
+        row=row.name,
+        way=way.name,
+        rows=row.rows,
+        seconds=seconds,
+        jvm=jvm,
+        python=python,
+        kafka=kafka,
+    )
 
 
 async def delete(topic: str, bootstrap_servers: str) -> None:
     async with WireClient(bootstrap_servers, timeout=30.0) as client:
         wanted = [message("DeleteTopics.request.topics", name=topic)]
-        await client.ask(ApiKey.DELETE_TOPICS, topics=wanted, topic_names=[topic], timeout_ms=10_000)
+        await client.ask(
+            ApiKey.DELETE_TOPICS, topics=wanted, topic_names=[topic], timeout_ms=10_000
+        )
 
 
 async def large(rows: Sequence[Row], rounds: int, console: Console) -> list[Measure]:
@@ -125,7 +150,11 @@ async def large(rows: Sequence[Row], rounds: int, console: Console) -> list[Meas
         register(spark)
         async with real_broker(is_server=True) as broker:
             processes = Processes(spark, broker.server.pid)
-            return [measure for row in rows for measure in await _rounds(spark, row, rounds, broker, processes, console)]
+            return [
+                measure
+                for row in rows
+                for measure in await _rounds(spark, row, rounds, broker, processes, console)
+            ]
     finally:
         spark.stop()
 
@@ -138,7 +167,14 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(DroppingSink)
 
 
-async def _rounds(spark: SparkSession, row: Row, rounds: int, broker: Broker, processes: Processes, console: Console) -> list[Measure]:
+async def _rounds(
+    spark: SparkSession,
+    row: Row,
+    rounds: int,
+    broker: Broker,
+    processes: Processes,
+    console: Console,
+) -> list[Measure]:
     made = await asyncio.to_thread(frame, spark, row)
     measures = []
     for number in range(rounds + 1):
@@ -154,10 +190,17 @@ async def _rounds(spark: SparkSession, row: Row, rounds: int, broker: Broker, pr
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     names = [*ROWS, "small"]
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.benchmarks spark", description="Spark's own Kafka sink and ours.")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tools.benchmarks spark",
+        description="Spark's own Kafka sink and ours.",
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names)
+    )
     parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
-    parser.add_argument("--rows", type=int, help="of each large write, instead of the workload's own number")
+    parser.add_argument(
+        "--rows", type=int, help="of each large write, instead of the workload's own number"
+    )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write everything measured there")
     return parser.parse_args(words)
 
@@ -166,8 +209,14 @@ def main() -> int:
     chosen, console = arguments(sys.argv[1:]), Console(highlight=False)
     console.width = max(console.width, 140)  # a log has no width of its own
     # Spark's Python processes import this tree
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    rows = [row if chosen.rows is None else dataclasses.replace(row, rows=chosen.rows) for name, row in ROWS.items() if name in chosen.only]
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    )
+    rows = [
+        row if chosen.rows is None else dataclasses.replace(row, rows=chosen.rows)
+        for name, row in ROWS.items()
+        if name in chosen.only
+    ]
     measures = asyncio.run(large(rows, chosen.rounds, console)) if rows else []
     batches = asyncio.run(small(chosen.rounds, console)) if "small" in chosen.only else {}
     if measures:
@@ -176,7 +225,10 @@ def main() -> int:
     if batches:
         console.print(report.small_table(batches))
     if chosen.json:
-        everything: dict[str, Any] = {"measures": [dataclasses.asdict(one) for one in measures], "small": batches}
+        everything: dict[str, Any] = {
+            "measures": [dataclasses.asdict(one) for one in measures],
+            "small": batches,
+        }
         chosen.json.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -58,11 +58,19 @@ def measures_table(measures: Sequence[Measure]) -> Table:
     for row, way in dict.fromkeys((one.row, one.way) for one in measures):
         some = [one for one in measures if (one.row, one.way) == (row, way)]
         middle = {
-            name: statistics.median(getattr(one, name) for one in some) for name in ("rate", "seconds", "jvm", "python", "kafka", "client")
+            name: statistics.median(getattr(one, name) for one in some)
+            for name in ("rate", "seconds", "jvm", "python", "kafka", "client")
         }
         millions = some[0].rows / 1e6
         costs = (f"{middle[name] / millions:.2f}" for name in ("jvm", "python", "kafka", "client"))
-        table.add_row(row, way, f"{some[0].rows:,}", f"{middle['rate'] / 1e3:.0f}", f"{middle['seconds']:.2f}", *costs)
+        table.add_row(
+            row,
+            way,
+            f"{some[0].rows:,}",
+            f"{middle['rate'] / 1e3:.0f}",
+            f"{middle['seconds']:.2f}",
+            *costs,
+        )
     return table
 
 
@@ -79,8 +87,13 @@ def ratios_table(rows: Sequence[Row], measures: Sequence[Measure]) -> Table:
                 continue
             rates = [mine.rate / theirs.rate for mine, theirs in zip(some, others, strict=True)]
             cpus = [mine.client / theirs.client for mine, theirs in zip(some, others, strict=True)]
-            shown = (f"{statistics.median(rates):.2f} ({min(rates):.2f})", f"{statistics.median(rates[_COLD:] or rates):.2f}")
-            table.add_row(row.name, way.name, *shown, f"{statistics.median(cpus):.2f} ({max(cpus):.2f})")
+            shown = (
+                f"{statistics.median(rates):.2f} ({min(rates):.2f})",
+                f"{statistics.median(rates[_COLD:] or rates):.2f}",
+            )
+            table.add_row(
+                row.name, way.name, *shown, f"{statistics.median(cpus):.2f} ({max(cpus):.2f})"
+            )
     return table
 
 
@@ -91,5 +104,7 @@ def small_table(batches: Mapping[str, Sequence[float]]) -> Table:
     base = statistics.median(batches[DROPPING])
     for name, rounds in batches.items():
         median = statistics.median(rounds)
-        table.add_row(name, f"{median:.0f}", " ".join(f"{one:.0f}" for one in rounds), f"{median - base:+.0f}")
+        table.add_row(
+            name, f"{median:.0f}", " ".join(f"{one:.0f}" for one in rounds), f"{median - base:+.0f}"
+        )
     return table

@@ -36,7 +36,9 @@ async def small(rounds: int, console: Console) -> dict[str, list[float]]:
             await stage.set_for(_case(SMALL[0]))
             for number in range(rounds):
                 for way in SMALL[:: -1 if number % 2 else 1]:
-                    outcome = await _once(way, stage, Path(made) / f"{number}-{way.format}-{len(way.options)}")
+                    outcome = await _once(
+                        way, stage, Path(made) / f"{number}-{way.format}-{len(way.options)}"
+                    )
                     found[way.name].append(outcome.trigger_ms)
                     console.print(
                         f"round {number + 1} small {way.name:20} {outcome.trigger_ms:6.0f} ms a batch, of it addBatch {outcome.add_batch_ms:.0f}"
@@ -57,4 +59,12 @@ async def _once(way: Way, stage: Stage, folder: Path) -> Outcome:
 
 def _case(way: Way) -> Case:
     options: Mapping[str, str] = way.options
-    return Case(name="small", rows=_ROWS, per_batch=_ROWS // _BATCHES, format=way.format, options=options, conf=_CONF, master="local[2]")
+    return Case(
+        name="small",
+        rows=_ROWS,
+        per_batch=_ROWS // _BATCHES,
+        format=way.format,
+        options=options,
+        conf=_CONF,
+        master="local[2]",
+    )

@@ -56,7 +56,9 @@ class Stall:
 
     @property
     def is_met(self) -> bool:
-        return self.stall_growth_mib <= BAR_MIB and not (self.failed or self.missing or self.doubled or self.disordered)
+        return self.stall_growth_mib <= BAR_MIB and not (
+            self.failed or self.missing or self.doubled or self.disordered
+        )
 
 
 @dataclasses.dataclass(slots=True)
@@ -106,12 +108,16 @@ async def run(tasks: int, sends: int, seconds: float) -> Stall:
 
     async with real_broker() as broker:
         await broker.create_topic(TOPIC, PARTITIONS)
-        producer: Producer[bytes, bytes] = Producer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=BUFFER_MEMORY)
+        producer: Producer[bytes, bytes] = Producer(
+            bootstrap_servers=broker.bootstrap_servers, buffer_memory=BUFFER_MEMORY
+        )
         async with producer:
             for partition in range(PARTITIONS):
                 await producer.send_and_wait(TOPIC, VALUE.pack(NOBODY, 0), partition=partition)
             stall = await stalled(Herd(producer, sends), broker, tasks, seconds)
-        faults = await asyncio.to_thread(lambda: audit(values(broker.bootstrap_servers), tasks, sends))
+        faults = await asyncio.to_thread(
+            lambda: audit(values(broker.bootstrap_servers), tasks, sends)
+        )
     return dataclasses.replace(stall, **faults)
 
 
@@ -155,7 +161,9 @@ def values(bootstrap_servers: str) -> Iterable[bytes]:
     """Return every value of the topic, partition by partition in the order of the log."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "stall", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "stall", "enable.auto.commit": False}
+    )
     try:
         for number in range(PARTITIONS):
             partition = TopicPartition(TOPIC, number, 0)
@@ -201,9 +209,15 @@ def main() -> int:
     )
     grown = f"+{stall.stall_growth_mib:.1f} in the stall, +{stall.whole_growth_mib:.1f} to the end"
     console.print(f"memory: {stall.level_mib:.1f} MiB when all had started, {grown}")
-    console.print(f"sends accepted in the stall: {stall.accepted_in_stall:,}; all done {stall.seconds_to_end:.2f} s after it")
-    console.print(f"tasks failed {stall.failed}, records missing {stall.missing}, twice {stall.doubled}, out of order {stall.disordered}")
-    console.print(f"bar +{BAR_MIB:.0f} MiB, all arrived once and in order: {'met' if stall.is_met else 'not met'}")
+    console.print(
+        f"sends accepted in the stall: {stall.accepted_in_stall:,}; all done {stall.seconds_to_end:.2f} s after it"
+    )
+    console.print(
+        f"tasks failed {stall.failed}, records missing {stall.missing}, twice {stall.doubled}, out of order {stall.disordered}"
+    )
+    console.print(
+        f"bar +{BAR_MIB:.0f} MiB, all arrived once and in order: {'met' if stall.is_met else 'not met'}"
+    )
     return 0 if stall.is_met else 1
 
 

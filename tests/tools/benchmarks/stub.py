@@ -20,7 +20,12 @@ from aioproducer.wire.api import ApiKey, is_flexible
 from aioproducer.wire.frame import decode_request, encode_response
 from aioproducer.wire.schema import codec, message
 
-VERSIONS: Final = {ApiKey.PRODUCE: 12, ApiKey.METADATA: 12, ApiKey.API_VERSIONS: 3, ApiKey.INIT_PRODUCER_ID: 4}
+VERSIONS: Final = {
+    ApiKey.PRODUCE: 12,
+    ApiKey.METADATA: 12,
+    ApiKey.API_VERSIONS: 3,
+    ApiKey.INIT_PRODUCER_ID: 4,
+}
 _BUFFER: Final = 16 * 2**20
 _SPARE: Final = 4 * 2**20  # a frame is shorter
 _SIZE: Final = struct.Struct(">i")
@@ -61,15 +66,25 @@ class Stub(asyncio.BufferedProtocol):
     def _answer(self, frame: memoryview) -> None:
         header = decode_request(frame)
         key = ApiKey(header.key)
-        name = {ApiKey.PRODUCE: "Produce", ApiKey.METADATA: "Metadata", ApiKey.INIT_PRODUCER_ID: "InitProducerId"}.get(key, "ApiVersions")
+        name = {
+            ApiKey.PRODUCE: "Produce",
+            ApiKey.METADATA: "Metadata",
+            ApiKey.INIT_PRODUCER_ID: "InitProducerId",
+        }.get(key, "ApiVersions")
         request = codec(f"{name}.request", header.version).decode(frame, header.offset)
         answer = getattr(self, f"_{name}")(request)
         body = codec(f"{name}.response", header.version).encode(answer)
-        self._transport.writelines(encode_response(key, header.version, header.correlation_id, body))
+        self._transport.writelines(
+            encode_response(key, header.version, header.correlation_id, body)
+        )
 
     def _Produce(self, request: Any) -> Any:
         topics = [
-            message("Produce.response.topics", name=topic.name, partitions=[self._placed(topic.name, one) for one in topic.partitions])
+            message(
+                "Produce.response.topics",
+                name=topic.name,
+                partitions=[self._placed(topic.name, one) for one in topic.partitions],
+            )
             for topic in request.topics
         ]
         return message("Produce.response", topics=topics)
@@ -81,20 +96,35 @@ class Stub(asyncio.BufferedProtocol):
 
     def _Metadata(self, request: Any) -> Any:
         part = "Metadata.response.topics.partitions"
-        parts = [message(part, partition_index=at, leader_id=1, leader_epoch=0) for at in range(self._partitions)]
+        parts = [
+            message(part, partition_index=at, leader_id=1, leader_epoch=0)
+            for at in range(self._partitions)
+        ]
         topics = [
-            message("Metadata.response.topics", name=topic.name, topic_id=topic.name.encode()[:16].ljust(16, b"."), partitions=parts)
+            message(
+                "Metadata.response.topics",
+                name=topic.name,
+                topic_id=topic.name.encode()[:16].ljust(16, b"."),
+                partitions=parts,
+            )
             for topic in request.topics or ()
         ]
         broker = message("Metadata.response.brokers", node_id=1, host="127.0.0.1", port=self._port)
-        return message("Metadata.response", brokers=[broker], cluster_id="stub", controller_id=1, topics=topics)
+        return message(
+            "Metadata.response", brokers=[broker], cluster_id="stub", controller_id=1, topics=topics
+        )
 
     def _InitProducerId(self, _request: Any) -> Any:
         return message("InitProducerId.response", producer_id=1, producer_epoch=0)
 
     def _ApiVersions(self, _request: Any) -> Any:
         one = "ApiVersions.response.api_keys"
-        return message("ApiVersions.response", api_keys=[message(one, api_key=int(key), max_version=top) for key, top in VERSIONS.items()])
+        return message(
+            "ApiVersions.response",
+            api_keys=[
+                message(one, api_key=int(key), max_version=top) for key, top in VERSIONS.items()
+            ],
+        )
 
 
 async def serve(partitions: int) -> None:

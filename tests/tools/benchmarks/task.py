@@ -125,7 +125,10 @@ def is_gapless(told: Told, starts: list[int], ends: list[int]) -> bool:
     """
     grown = [end - start for start, end in zip(starts, ends, strict=True)]
     runs = zip(starts, grown, strict=True)
-    return told.counts in ([], grown) and told.offsets in (None, sum(start * count + count * (count - 1) // 2 for start, count in runs))
+    return told.counts in ([], grown) and told.offsets in (
+        None,
+        sum(start * count + count * (count - 1) // 2 for start, count in runs),
+    )
 
 
 def measure(name: str, task: Task, told: Told, starts: list[int], ends: list[int]) -> Measure:

@@ -42,9 +42,13 @@ class Metadata(Protocol):
 class Client(Protocol):
     """Declares the interface that both producers have."""
 
-    async def send(self, topic: str, value: bytes, key: bytes | None = None, /, *, partition: int | None = None) -> Awaitable[Metadata]: ...
+    async def send(
+        self, topic: str, value: bytes, key: bytes | None = None, /, *, partition: int | None = None
+    ) -> Awaitable[Metadata]: ...
 
-    async def send_and_wait(self, topic: str, value: bytes, key: bytes | None = None, /, *, partition: int | None = None) -> Metadata: ...
+    async def send_and_wait(
+        self, topic: str, value: bytes, key: bytes | None = None, /, *, partition: int | None = None
+    ) -> Metadata: ...
 
     async def flush(self) -> object: ...
 
@@ -94,7 +98,8 @@ def jobs(task: Task) -> tuple[Job, Job]:
     """Return the job of the warm-up, and that of the measured part."""
     keys, value = few_keys(0, task.warm_up + task.records, task.keys), b"v" * task.value_bytes
     warm_up, measured = (
-        Job(task.topic, part, value, task.partitions, task.tasks, task.load) for part in (keys[: task.warm_up], keys[task.warm_up :])
+        Job(task.topic, part, value, task.partitions, task.tasks, task.load)
+        for part in (keys[: task.warm_up], keys[task.warm_up :])
     )
     return warm_up, measured
 
@@ -132,7 +137,10 @@ async def gather(client: Client, job: Job) -> Tally:
         deliveries = []
         for at in range(first, min(first + GATHERED, len(job.keys)), SAMPLED):
             began = time.perf_counter()
-            deliveries += [await send(topic, value, key) for key in job.keys[at : min(at + SAMPLED, first + GATHERED)]]
+            deliveries += [
+                await send(topic, value, key)
+                for key in job.keys[at : min(at + SAMPLED, first + GATHERED)]
+            ]
             deliveries[at - first].add_done_callback(partial(tally.note, began))
         for metadata in await asyncio.gather(*deliveries):
             offsets += metadata.offset
@@ -174,7 +182,13 @@ async def herd(client: Client, job: Job) -> Tally:
 
 
 async def _one_by_one(client: Client, job: Job, keys: Sequence[bytes], tally: Tally) -> None:
-    send_and_wait, topic, value, clock, latencies = client.send_and_wait, job.topic, job.value, time.perf_counter, tally.latencies
+    send_and_wait, topic, value, clock, latencies = (
+        client.send_and_wait,
+        job.topic,
+        job.value,
+        time.perf_counter,
+        tally.latencies,
+    )
     for key in keys:
         before = clock()
         metadata = await send_and_wait(topic, value, key)

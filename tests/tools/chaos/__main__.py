@@ -24,11 +24,28 @@ _WORDS = 20
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tools.chaos", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=20.0, help="no new fault after that (default: %(default)g)")
-    parser.add_argument("--only", action="append", choices=FAULTS, metavar="FAULT", help=f"may be given several times: {', '.join(FAULTS)}")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of faults and their pauses (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=20.0, help="no new fault after that (default: %(default)g)"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=FAULTS,
+        metavar="FAULT",
+        help=f"may be given several times: {', '.join(FAULTS)}",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        help="of the order of faults and their pauses (default: %(default)s)",
+    )
     parser.add_argument("--no-copy", action="store_true", help="without transactions")
-    parser.add_argument("--options", default="{}", help="of the producers, as JSON: such as those with which records are lost or doubled")
+    parser.add_argument(
+        "--options",
+        default="{}",
+        help="of the producers, as JSON: such as those with which records are lost or doubled",
+    )
     chosen = parser.parse_args()
     start = time.monotonic()
 
@@ -39,7 +56,15 @@ def main() -> int:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="aioproducer-chaos-"))
     names = chosen.only or list(FAULTS)
     report = asyncio.run(
-        chaos(names, folder, minutes=chosen.minutes, seed=chosen.seed, is_copying=not chosen.no_copy, options=chosen.options, tell=tell)
+        chaos(
+            names,
+            folder,
+            minutes=chosen.minutes,
+            seed=chosen.seed,
+            is_copying=not chosen.no_copy,
+            options=chosen.options,
+            tell=tell,
+        )
     )
     for name, figures in report.figures.items():
         print(f"{name}: {', '.join(f'{count:,} {what}' for what, count in figures.items())}")

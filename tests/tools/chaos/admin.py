@@ -13,7 +13,9 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # the warning is about how kafka-python reads its own files
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # the warning is about how kafka-python reads its own files
     from kafka import IsolationLevel, KafkaAdminClient, OffsetSpec, TopicPartition
     from kafka.admin import UpdateFeatureType
     from kafka.errors import KafkaError as TheirError
@@ -50,7 +52,12 @@ class Admin:
         """Return the partitions of a topic, by number."""
         [found] = await self._ask(lambda client: client.describe_topics([topic]))
         return sorted(
-            Partition(one["partition_index"], one["leader_id"], tuple(one["replica_nodes"]), frozenset(one["isr_nodes"]))
+            Partition(
+                one["partition_index"],
+                one["leader_id"],
+                tuple(one["replica_nodes"]),
+                frozenset(one["isr_nodes"]),
+            )
             for one in found["partitions"]
         )
 
@@ -58,7 +65,10 @@ class Admin:
         """Wait until each partition has the given number of replicas, all in sync, and a leader."""
         for topic in topics:
             async with asyncio.timeout(_PATIENCE):
-                while not all(one.leader >= 0 and len(one.in_sync) == copies for one in await self.partitions(topic)):
+                while not all(
+                    one.leader >= 0 and len(one.in_sync) == copies
+                    for one in await self.partitions(topic)
+                ):
                     await asyncio.sleep(_POLL)
 
     async def grow(self, topic: str, count: int) -> None:
@@ -73,14 +83,18 @@ class Admin:
     async def elect_preferred(self, topic: str) -> None:
         """Elect the first replica of each partition as its leader."""
         numbers = [one.number for one in await self.partitions(topic)]
-        await self._ask(lambda client: client.elect_leaders(_PREFERRED, {topic: numbers}, raise_errors=False))
+        await self._ask(
+            lambda client: client.elect_leaders(_PREFERRED, {topic: numbers}, raise_errors=False)
+        )
 
     async def reassign(self, topic: str, replicas: Mapping[int, Sequence[int]]) -> None:
         """Give partitions other replicas, and wait until these are in place."""
         wanted = {TopicPartition(topic, number): list(nodes) for number, nodes in replicas.items()}
         await self._ask(lambda client: client.alter_partition_reassignments(wanted))
         async with asyncio.timeout(_PATIENCE):
-            while await self._ask(lambda client: client.list_partition_reassignments({topic: list(replicas)})):
+            while await self._ask(
+                lambda client: client.list_partition_reassignments({topic: list(replicas)})
+            ):
                 await asyncio.sleep(_POLL)
 
     async def set_feature(self, name: str, level: int) -> None:
@@ -101,7 +115,9 @@ class Admin:
         ends = []
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
             found = await self._ask(
-                lambda client, level=level: client.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST), isolation_level=level)
+                lambda client, level=level: client.list_partition_offsets(
+                    dict.fromkeys(places, OffsetSpec.LATEST), isolation_level=level
+                )
             )
             ends.append({place.partition: one.offset for place, one in found.items()})
         return [number for number, end in ends[0].items() if end != ends[1][number]]
@@ -110,7 +126,11 @@ class Admin:
         """Return the answer. Errors of a cluster in which nodes are missing lead to another attempt."""
 
         def asked() -> T:
-            client = KafkaAdminClient(bootstrap_servers=self._bootstrap_servers, request_timeout_ms=10_000, bootstrap_timeout_ms=10_000)
+            client = KafkaAdminClient(
+                bootstrap_servers=self._bootstrap_servers,
+                request_timeout_ms=10_000,
+                bootstrap_timeout_ms=10_000,
+            )
             with contextlib.closing(client):
                 return question(client)
 

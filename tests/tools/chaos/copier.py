@@ -78,8 +78,14 @@ class Source:
     def look(self) -> None:
         """Assign new partitions to the consumer."""
         self._looked_at = time.monotonic()
-        known = self._consumer.list_topics(self._topic, timeout=_ASK_SECONDS).topics[self._topic].partitions
-        new = [TopicPartition(self._topic, number) for number in known if number not in self.positions]
+        known = (
+            self._consumer.list_topics(self._topic, timeout=_ASK_SECONDS)
+            .topics[self._topic]
+            .partitions
+        )
+        new = [
+            TopicPartition(self._topic, number) for number in known if number not in self.positions
+        ]
         if new:
             committed = self._consumer.committed(new, timeout=_ASK_SECONDS)
             self.positions |= {one.partition: max(one.offset, 0) for one in committed}
@@ -88,7 +94,12 @@ class Source:
     def rewind(self) -> None:
         """Seek back to `positions`, those of the last committed transaction."""
         self._ended.clear()
-        self._consumer.assign([TopicPartition(self._topic, number, offset) for number, offset in self.positions.items()])
+        self._consumer.assign(
+            [
+                TopicPartition(self._topic, number, offset)
+                for number, offset in self.positions.items()
+            ]
+        )
 
     def read(self) -> list[Message]:
         """Return some records; an empty list if none arrives within a moment."""
@@ -112,7 +123,14 @@ class Source:
 class Copier:
     """Runs one producer: transaction after transaction, until the producer fails or the copier is stopped."""
 
-    def __init__(self, producer: Producer[bytes, bytes], source: Source, lines: Lines, chosen: argparse.Namespace, life: int) -> None:
+    def __init__(
+        self,
+        producer: Producer[bytes, bytes],
+        source: Source,
+        lines: Lines,
+        chosen: argparse.Namespace,
+        life: int,
+    ) -> None:
         self._name = f"{os.getpid()}-{life}"
         self._producer = producer
         self._source = source
@@ -155,13 +173,24 @@ class Copier:
             await asyncio.to_thread(self._source.rewind)
         else:
             self._source.positions |= ends
-        self._tell("transaction_ended", transaction=name, outcome="aborted" if is_aborted else "committed", queued=self._queued)
+        self._tell(
+            "transaction_ended",
+            transaction=name,
+            outcome="aborted" if is_aborted else "committed",
+            queued=self._queued,
+        )
 
     async def _write(self, name: str, records: list[Message], ends: dict[int, int]) -> None:
         await again(self._producer.begin_transaction)
         for attempt, record in enumerate(records):
-            value, key, header = record.value() or b"", record.key(), b"%s/%d" % (name.encode(), attempt)
-            delivery = await self._producer.send(self._topic, value, key, partition=record.partition(), headers=[("attempt", header)])
+            value, key, header = (
+                record.value() or b"",
+                record.key(),
+                b"%s/%d" % (name.encode(), attempt),
+            )
+            delivery = await self._producer.send(
+                self._topic, value, key, partition=record.partition(), headers=[("attempt", header)]
+            )
             self._lines.follow(delivery, value, key, transaction=name, attempt=attempt)
             self._queued += 1
         offsets = {(self._source_topic, partition): end for partition, end in ends.items()}
@@ -203,7 +232,9 @@ async def run(chosen: argparse.Namespace) -> None:
         stop.add_done_callback(lambda _: stopping.set())
         for life in itertools.count():
             try:
-                async with Producer(bootstrap_servers=chosen.bootstrap_server, **options) as producer:
+                async with Producer(
+                    bootstrap_servers=chosen.bootstrap_server, **options
+                ) as producer:
                     lines.say("startup_complete")
                     await Copier(producer, source, lines, chosen, life).copy(stopping)
                     break

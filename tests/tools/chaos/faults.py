@@ -54,7 +54,9 @@ async def _leader_bounced(stage: Stage) -> None:
 
 async def _coordinator_killed(stage: Stage) -> None:
     count = len(await stage.admin.partitions("__transaction_state"))
-    node = await stage.cluster.leader("__transaction_state", abs(_java_hash(TRANSACTIONAL_ID)) % count)
+    node = await stage.cluster.leader(
+        "__transaction_state", abs(_java_hash(TRANSACTIONAL_ID)) % count
+    )
     await stage.cluster.kill(node)
     await asyncio.sleep(stage.random.uniform(0.0, 8.0))
     await stage.cluster.start(node)
@@ -70,7 +72,9 @@ async def _rolling_restart(stage: Stage) -> None:
     for node in stage.cluster.answering:
         await stage.cluster.stop(node)
         await stage.cluster.start(node)
-        await stage.admin.until_whole(stage.topics, COPIES)  # as an operator waits; without it two of three nodes would lag
+        await stage.admin.until_whole(
+            stage.topics, COPIES
+        )  # as an operator waits; without it two of three nodes would lag
 
 
 async def _leader_paused(stage: Stage) -> None:
@@ -108,7 +112,10 @@ async def _broker_unreachable(stage: Stage) -> None:
 async def _leaders_elected(stage: Stage) -> None:
     """Give each partition another first replica, and elect that replica as the leader."""
     for topic in (SENT, COPIED):
-        turned = {one.number: (*one.replicas[1:], one.replicas[0]) for one in await stage.admin.partitions(topic)}
+        turned = {
+            one.number: (*one.replicas[1:], one.replicas[0])
+            for one in await stage.admin.partitions(topic)
+        }
         await stage.admin.reassign(topic, turned)
         await stage.admin.elect_preferred(topic)
 
@@ -117,15 +124,21 @@ async def _partitions_reassigned(stage: Stage) -> None:
     """Remove the leader's replica of each partition, and add it again as a new one."""
     for topic in (SENT, COPIED):
         partitions = await stage.admin.partitions(topic)
-        kept = {one.number: [node for node in one.replicas if node != one.leader] for one in partitions}
+        kept = {
+            one.number: [node for node in one.replicas if node != one.leader] for one in partitions
+        }
         await stage.admin.reassign(topic, kept)
-        await stage.admin.reassign(topic, {one.number: [*kept[one.number], one.leader] for one in partitions})
+        await stage.admin.reassign(
+            topic, {one.number: [*kept[one.number], one.leader] for one in partitions}
+        )
 
 
 async def _topic_grown(stage: Stage) -> None:
     count = len(await stage.admin.partitions(SENT)) + 1
     if count <= _LARGEST:
-        await stage.admin.grow(COPIED, count)  # first, as the copied records need the new partitions
+        await stage.admin.grow(
+            COPIED, count
+        )  # first, as the copied records need the new partitions
         await stage.admin.grow(SENT, count)
 
 
@@ -233,5 +246,7 @@ FAULTS: Final[Mapping[str, Callable[[Stage], Awaitable[None]]]] = {
     "copier-killed": _copier_killed,  # kill -9 of the program that copies, and a new one with its transactional id
     "copier-replaced": _copier_replaced,  # SIGSTOP of the program that copies; when another has its name, SIGCONT
 }
-COPIERS: Final = frozenset({"coordinator-killed", "transactions-switched", "copier-killed", "copier-replaced"})
+COPIERS: Final = frozenset(
+    {"coordinator-killed", "transactions-switched", "copier-killed", "copier-replaced"}
+)
 """Those about the program that copies."""

@@ -89,7 +89,9 @@ def _begun(told: Told, topic: str, name: str, records: int) -> Transaction:
 
 def _add(history: History, topic: str, count: int) -> None:
     """Extend the history to `count` records."""
-    history.sent.extend(Sent(number, topic, None, number, number, 0.0) for number in range(len(history.sent), count))
+    history.sent.extend(
+        Sent(number, topic, None, number, number, 0.0) for number in range(len(history.sent), count)
+    )
 
 
 def _end(told: Told, sent: Sent, line: Line) -> None:

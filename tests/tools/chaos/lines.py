@@ -37,7 +37,9 @@ class Lines:
 
     def say(self, name: str, **facts: object) -> None:
         """Buffer one line; `flush` writes it."""
-        sys.stdout.write(json.dumps({"timestamp": _now(), "name": name, **facts}, separators=(",", ":")) + "\n")
+        sys.stdout.write(
+            json.dumps({"timestamp": _now(), "name": name, **facts}, separators=(",", ":")) + "\n"
+        )
 
     def flush(self) -> None:
         """Write all buffered lines, as a killed process would lose them."""
@@ -53,19 +55,42 @@ class Lines:
         """Write a line for a record that was not queued."""
         self.sent += 1
         self.failed += 1
-        self.say("producer_send_refused", topic=topic, value=value.decode(), exception=type(error).__name__, message=str(error))
+        self.say(
+            "producer_send_refused",
+            topic=topic,
+            value=value.decode(),
+            exception=type(error).__name__,
+            message=str(error),
+        )
 
     def _ended(self, delivery: Any, facts: dict[str, object]) -> None:
         error = delivery.exception()
         if error is None:
             told = delivery.result()
             self.acked += 1
-            self.say("producer_send_success", **facts, topic=told.topic, partition=told.partition, offset=told.offset)
+            self.say(
+                "producer_send_success",
+                **facts,
+                topic=told.topic,
+                partition=told.partition,
+                offset=told.offset,
+            )
             return
         self.failed += 1
-        what = {"exception": type(error).__name__, "message": str(error), "persisted": str(error.persisted)}
+        what = {
+            "exception": type(error).__name__,
+            "message": str(error),
+            "persisted": str(error.persisted),
+        }
         more = {"cause": repr(error.__cause__), "history": error.explain()}
-        self.say("producer_send_error", **facts, topic=error.topic, partition=error.partition, **what, **more)
+        self.say(
+            "producer_send_error",
+            **facts,
+            topic=error.topic,
+            partition=error.partition,
+            **what,
+            **more,
+        )
 
 
 def _now() -> int:

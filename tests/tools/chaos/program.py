@@ -59,7 +59,11 @@ class Program:
         self.files.append(self._folder / f"{self._name}-{len(self.files)}.jsonl")
         with self.files[-1].open("wb") as lines, self._errors.open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, cwd=_ROOT, stdin=asyncio.subprocess.PIPE, stdout=lines, stderr=errors
+                *self._command,
+                cwd=_ROOT,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=lines,
+                stderr=errors,
             )
 
     async def kill(self) -> None:
@@ -133,11 +137,17 @@ class Program:
                     self.look()
         except TimeoutError:
             silent = [number for number in wanted if self.acked[number] <= before[number]]
-            raise ProgramFailed(f"{self}: {_FLOW_SECONDS} s without an acknowledgement of partitions {silent}") from None
+            raise ProgramFailed(
+                f"{self}: {_FLOW_SECONDS} s without an acknowledgement of partitions {silent}"
+            ) from None
 
     def last_words(self) -> str:
         """Return the end of the program's stderr."""
-        return self._errors.read_text(encoding="utf-8", errors="replace")[-4_000:] if self._errors.exists() else ""
+        return (
+            self._errors.read_text(encoding="utf-8", errors="replace")[-4_000:]
+            if self._errors.exists()
+            else ""
+        )
 
     @property
     def _errors(self) -> pathlib.Path:

@@ -59,9 +59,13 @@ async def chaos(
     Cancellation: every process is ended.
     """
     tell("starting three nodes")
-    async with staged(folder, random.Random(seed), throughput=throughput, is_copying=is_copying, options=options) as stage:
+    async with staged(
+        folder, random.Random(seed), throughput=throughput, is_copying=is_copying, options=options
+    ) as stage:
         able = [name for name in names if is_copying or name not in COPIERS]
-        struck = await _strike_on(stage, _turns(able, stage.random, is_once=not minutes), minutes, tell)
+        struck = await _strike_on(
+            stage, _turns(able, stage.random, is_once=not minutes), minutes, tell
+        )
         tell("the programs end what they began")
         await stage.end()
         report = Report(struck)
@@ -69,7 +73,9 @@ async def chaos(
         return report
 
 
-async def _strike_on(stage: Stage, names: Iterator[str], minutes: float, tell: Callable[[str], object]) -> Counter[str]:
+async def _strike_on(
+    stage: Stage, names: Iterator[str], minutes: float, tell: Callable[[str], object]
+) -> Counter[str]:
     loop = asyncio.get_running_loop()
     end = loop.time() + minutes * 60
     counts: Counter[str] = Counter()
@@ -83,7 +89,10 @@ async def _strike_on(stage: Stage, names: Iterator[str], minutes: float, tell: C
             stage.complaints.append(f"never ended: {name}: {error!r}")
             break
         counts[name] += 1
-        flow = ", ".join(f"{program.acked.total():,} acknowledged, {program.failed} failed" for program in stage.programs)
+        flow = ", ".join(
+            f"{program.acked.total():,} acknowledged, {program.failed} failed"
+            for program in stage.programs
+        )
         tell(f"{name} ({counts[name]}): {flow}")
     return counts
 
@@ -99,28 +108,47 @@ async def _judge(stage: Stage, report: Report, tell: Callable[[str], object]) ->
 
     async def read(topic: str, isolation: str = "read_committed") -> Reads:
         tell(f"reading topic {topic}, {isolation}")
-        return await asyncio.to_thread(read_topic, stage.cluster.bootstrap_servers, topic, partitions, isolation=isolation)
+        return await asyncio.to_thread(
+            read_topic, stage.cluster.bootstrap_servers, topic, partitions, isolation=isolation
+        )
 
     source = await read(SENT)
     told = read_sent(stage.sender.files, SENT)
-    await _add(stage, report, SENT, told, source, await asyncio.to_thread(judge_sent, told, SENT, source))
-    report.complaints += [f"a record failed: {failure}" for failure in told.failures]  # they live longer than any fault
+    await _add(
+        stage, report, SENT, told, source, await asyncio.to_thread(judge_sent, told, SENT, source)
+    )
+    report.complaints += [
+        f"a record failed: {failure}" for failure in told.failures
+    ]  # they live longer than any fault
     if stage.copier is not None:
         everything, copied = await read(COPIED, "read_uncommitted"), await read(COPIED)
         told = read_copied(stage.copier.files, COPIED)
         found = await asyncio.to_thread(judge_copied, told, COPIED, source, everything, copied)
-        found += [f"undecided: a transaction in partition {one}" for one in await stage.admin.open_ends(COPIED)]
+        found += [
+            f"undecided: a transaction in partition {one}"
+            for one in await stage.admin.open_ends(COPIED)
+        ]
         await _add(stage, report, COPIED, told, copied, found)
     report.complaints += stage.complaints
 
 
-async def _add(stage: Stage, report: Report, topic: str, told: Told, reads: Reads, complaints: list[str]) -> None:
+async def _add(
+    stage: Stage, report: Report, topic: str, told: Told, reads: Reads, complaints: list[str]
+) -> None:
     """Add a topic's figures and complaints, and check the sequences in the leader's copy of each partition."""
-    folders = [stage.cluster.data(await stage.cluster.leader(topic, number)) / f"{topic}-{number}" for number in reads]
+    folders = [
+        stage.cluster.data(await stage.cluster.leader(topic, number)) / f"{topic}-{number}"
+        for number in reads
+    ]
     batches, broken = await asyncio.to_thread(broken_sequences, folders)
-    figures = report.figures[topic] = Counter(f"transactions {one.fate}" for one in told.history.transactions)
+    figures = report.figures[topic] = Counter(
+        f"transactions {one.fate}" for one in told.history.transactions
+    )
     figures["records sent"] = sum(one.queued_at is not None for one in told.history.sent)
     figures["acknowledged"] = sum(one.is_acknowledged for one in told.history.sent)
     figures["read"] = sum(map(len, reads.values()))
     figures["batches on disk"] = batches
-    report.complaints += [f"{topic}: {what}" for what in (*complaints, *(f"broken sequences: {one}" for one in broken))]
+    report.complaints += [
+        f"{topic}: {what}"
+        for what in (*complaints, *(f"broken sequences: {one}" for one in broken))
+    ]

@@ -31,7 +31,10 @@ TRANSACTION_VERSION: Final = "transaction.version"
 _PARTITIONS: Final = 6
 _START_SECONDS: Final = 240.0  # of a node, on a busy machine
 _INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
-_PROPERTIES: Final = {"unclean.leader.election.enable": "false", "auto.create.topics.enable": "false"}
+_PROPERTIES: Final = {
+    "unclean.leader.election.enable": "false",
+    "auto.create.topics.enable": "false",
+}
 
 
 class Stage:
@@ -51,7 +54,14 @@ class Stage:
     """
 
     def __init__(
-        self, cluster: KafkaCluster, folder: pathlib.Path, chance: random.Random, *, throughput: int, is_copying: bool, options: str
+        self,
+        cluster: KafkaCluster,
+        folder: pathlib.Path,
+        chance: random.Random,
+        *,
+        throughput: int,
+        is_copying: bool,
+        options: str,
     ) -> None:
         self.cluster = cluster
         self.admin = Admin(cluster.bootstrap_servers)
@@ -61,7 +71,16 @@ class Stage:
         self._folder = folder
         self._options = options
         self.sender = self.program("verifiable", "--topic", SENT, "--throughput", str(throughput))
-        words = ("--source", SENT, "--topic", COPIED, "--group", GROUP, "--transactional-id", TRANSACTIONAL_ID)
+        words = (
+            "--source",
+            SENT,
+            "--topic",
+            COPIED,
+            "--group",
+            GROUP,
+            "--transactional-id",
+            TRANSACTIONAL_ID,
+        )
         self.copier = self.program("copier", *words) if is_copying else None
 
     @property
@@ -77,7 +96,16 @@ class Stage:
     def program(self, module: str, *words: str, name: str = "") -> Program:
         """Return a program that talks to this cluster; `name` is that of its files of lines."""
         return Program(
-            module, ("--bootstrap-server", self.cluster.bootstrap_servers, "--options", self._options, *words), self._folder, name or module
+            module,
+            (
+                "--bootstrap-server",
+                self.cluster.bootstrap_servers,
+                "--options",
+                self._options,
+                *words,
+            ),
+            self._folder,
+            name or module,
         )
 
     async def strike(self, fault: Callable[[Stage], Awaitable[None]]) -> None:
@@ -113,12 +141,18 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(folder: pathlib.Path, chance: random.Random, *, throughput: int, is_copying: bool, options: str) -> AsyncIterator[Stage]:
+async def staged(
+    folder: pathlib.Path, chance: random.Random, *, throughput: int, is_copying: bool, options: str
+) -> AsyncIterator[Stage]:
     """Start cluster, topics and programs, with lines in `folder`. The end of the block always ends all of them."""
-    async with KafkaCluster(proxied=True, properties=_PROPERTIES, start_timeout=_START_SECONDS) as cluster:
+    async with KafkaCluster(
+        proxied=True, properties=_PROPERTIES, start_timeout=_START_SECONDS
+    ) as cluster:
         for topic in (SENT, COPIED):
             await cluster.create_topic(topic, _PARTITIONS)
-        stage = Stage(cluster, folder, chance, throughput=throughput, is_copying=is_copying, options=options)
+        stage = Stage(
+            cluster, folder, chance, throughput=throughput, is_copying=is_copying, options=options
+        )
         try:
             for program in stage.programs:
                 await program.start()

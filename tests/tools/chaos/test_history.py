@@ -23,25 +23,59 @@ def success(value: int, partition: int, offset: int, **facts: object) -> dict[st
 
 
 def error(value: int, **facts: object) -> dict[str, object]:
-    why = {"exception": "DeliveryError", "message": "it expired", "persisted": "maybe", "cause": "None", "history": "queued"}
-    return line("producer_send_error", key=None, value=str(value), queued=4_000, topic="t", partition=1, **why, **facts)
+    why = {
+        "exception": "DeliveryError",
+        "message": "it expired",
+        "persisted": "maybe",
+        "cause": "None",
+        "history": "queued",
+    }
+    return line(
+        "producer_send_error",
+        key=None,
+        value=str(value),
+        queued=4_000,
+        topic="t",
+        partition=1,
+        **why,
+        **facts,
+    )
 
 
 def written(path: pathlib.Path, lines: list[dict[str, object]]) -> list[pathlib.Path]:
     """Write lines with a torn line at both ends, as killed programs leave them; half of the lines are in another file."""
     half = len(lines) // 2
-    return [_written(path.with_suffix(f".{number}"), some) for number, some in enumerate((lines[:half], lines[half:]))]
+    return [
+        _written(path.with_suffix(f".{number}"), some)
+        for number, some in enumerate((lines[:half], lines[half:]))
+    ]
 
 
 def _written(path: pathlib.Path, lines: list[dict[str, object]]) -> pathlib.Path:
-    path.write_text('{"timestamp": 1, "na\n\n' + "\n".join(map(json.dumps, lines)) + '\n{"times', encoding="utf-8")
+    path.write_text(
+        '{"timestamp": 1, "na\n\n' + "\n".join(map(json.dumps, lines)) + '\n{"times',
+        encoding="utf-8",
+    )
     return path
 
 
 def test_what_was_sent(tmp_path: pathlib.Path) -> None:
     """The history has records by number, in any order of their ends. A record without a line has no end."""
-    refused = line("producer_send_refused", topic="t", value="3", exception="MetadataTimeout", message="not known")
-    lines = [line("startup_complete"), success(1, 2, 9), error(0), refused, success(4, 0, 7), line("tool_data", sent=5, acked=2, failed=2)]
+    refused = line(
+        "producer_send_refused",
+        topic="t",
+        value="3",
+        exception="MetadataTimeout",
+        message="not known",
+    )
+    lines = [
+        line("startup_complete"),
+        success(1, 2, 9),
+        error(0),
+        refused,
+        success(4, 0, 7),
+        line("tool_data", sent=5, acked=2, failed=2),
+    ]
     told = read_sent(written(tmp_path / "lines", lines), "t")
     sent = told.history.sent
     assert [one.ends for one in sent] == [
@@ -71,8 +105,33 @@ def test_what_was_copied(tmp_path: pathlib.Path) -> None:
         success(9, 0, 5, transaction="c", attempt=0),
     ]
     told = read_copied(written(tmp_path / "lines", lines), "t")
-    assert [one.fate for one in told.history.transactions] == [Fate.COMMITTED, Fate.ABORTED, Fate.UNKNOWN]
+    assert [one.fate for one in told.history.transactions] == [
+        Fate.COMMITTED,
+        Fate.ABORTED,
+        Fate.UNKNOWN,
+    ]
     assert (told.bases, told.sizes) == ({"a": 0, "b": 2, "c": 4}, {"a": 2, "b": 2, "c": 2})
-    assert [one.is_acknowledged for one in told.history.sent] == [True, True, False, False, True, False]
-    assert [bool(one.refused) for one in told.history.sent] == [False, False, False, True, False, True]
-    assert [one.is_doubtful for one in told.history.sent] == [False, False, False, False, False, True]
+    assert [one.is_acknowledged for one in told.history.sent] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert [bool(one.refused) for one in told.history.sent] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert [one.is_doubtful for one in told.history.sent] == [
+        False,
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]

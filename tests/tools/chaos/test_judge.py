@@ -19,14 +19,19 @@ def found(complaints: list[str]) -> dict[str, int]:
 def sent(told: Told, *ends: End) -> list[Sent]:
     """Return a history with one more record for each end."""
     first = len(told.history.sent)
-    records = [Sent(first + n, "t", None, first + n, first + n, 0.0, 1.0, ends=[end]) for n, end in enumerate(ends)]
+    records = [
+        Sent(first + n, "t", None, first + n, first + n, 0.0, 1.0, ends=[end])
+        for n, end in enumerate(ends)
+    ]
     told.history.sent += records
     return records
 
 
 def told_of_sent() -> Told:
     told = Told()
-    sent(told, End(2.0, 0, 0), End(2.0, 1, 0), End(2.0, 0, 3), End(2.0, 0, -1, "DeliveryError", "no"))
+    sent(
+        told, End(2.0, 0, 0), End(2.0, 1, 0), End(2.0, 0, 3), End(2.0, 0, -1, "DeliveryError", "no")
+    )
     told.totals = [{"sent": 4, "acked": 3, "failed": 1}]
     return told
 
@@ -45,13 +50,25 @@ def test_nothing_is_wrong_with_what_was_sent() -> None:
         pytest.param({**READS, 1: []}, {"lost": 1}, id="lost"),
         pytest.param({**READS, 1: [Read(1, 1)]}, {"misplaced": 1}, id="misplaced"),
         pytest.param({**READS, 1: [Read(0, 1), Read(1, 1)]}, {"duplicated": 1}, id="duplicated"),
-        pytest.param({**READS, 0: [Read(0, 0), Read(1, 2), Read(3, 2)]}, {"duplicated": 1}, id="duplicated before its place"),
-        pytest.param({**READS, 0: [Read(0, 2), Read(3, 0)]}, {"misplaced": 2, "reordered": 1}, id="reordered"),
-        pytest.param({**READS, 1: [*READS[1], Read(1, 3)]}, {"written though certainly not": 1}, id="written though certainly not"),
+        pytest.param(
+            {**READS, 0: [Read(0, 0), Read(1, 2), Read(3, 2)]},
+            {"duplicated": 1},
+            id="duplicated before its place",
+        ),
+        pytest.param(
+            {**READS, 0: [Read(0, 2), Read(3, 0)]}, {"misplaced": 2, "reordered": 1}, id="reordered"
+        ),
+        pytest.param(
+            {**READS, 1: [*READS[1], Read(1, 3)]},
+            {"written though certainly not": 1},
+            id="written though certainly not",
+        ),
         pytest.param({**READS, 1: [*READS[1], Read(1, 9)]}, {"foreign": 1}, id="foreign"),
     ],
 )
-def test_what_is_wrong_with_what_was_sent(reads: dict[int, list[Read]], complaints: dict[str, int]) -> None:
+def test_what_is_wrong_with_what_was_sent(
+    reads: dict[int, list[Read]], complaints: dict[str, int]
+) -> None:
     """The judge names each single error, and the errors that follow from it."""
     assert found(judge_sent(told_of_sent(), "t", reads)) == complaints
 
@@ -86,7 +103,9 @@ ABORTED = Read(4, 12, "b/0")
 
 
 def judged(copied: list[Read], everything: list[Read]) -> dict[str, int]:
-    return found(judge_copied(told_of_copied(), "t", SOURCE, {**COPY, 0: everything}, {**COPY, 0: copied}))
+    return found(
+        judge_copied(told_of_copied(), "t", SOURCE, {**COPY, 0: everything}, {**COPY, 0: copied})
+    )
 
 
 def test_a_copy_that_is_right() -> None:
@@ -97,15 +116,47 @@ def test_a_copy_that_is_right() -> None:
 @pytest.mark.parametrize(
     ("copied", "hidden", "complaints"),
     [
-        pytest.param(COPY[0][:2], [ABORTED, COPY[0][2]], {"lost": 1, "torn": 2}, id="a part of the one without an end"),
-        pytest.param(COPY[0][1:], [COPY[0][0], ABORTED], {"lost": 1, "torn": 1}, id="a part of what was committed"),
-        pytest.param([*COPY[0][:2], ABORTED, COPY[0][2]], [], {"aborted yet visible": 1, "duplicated": 1}, id="aborted"),
-        pytest.param([*COPY[0], Read(6, 12, "d/0")], [ABORTED], {"duplicated": 1, "foreign": 1}, id="copied twice"),
-        pytest.param([COPY[0][0], Read(2, 12, "c/0"), Read(5, 11, "a/1")], [ABORTED], {"misplaced": 2, "reordered": 3}, id="reordered"),
-        pytest.param([*COPY[0], Read(6, 30, "a/1")], [ABORTED], {"duplicated": 1, "foreign": 1}, id="not in the source"),
+        pytest.param(
+            COPY[0][:2],
+            [ABORTED, COPY[0][2]],
+            {"lost": 1, "torn": 2},
+            id="a part of the one without an end",
+        ),
+        pytest.param(
+            COPY[0][1:],
+            [COPY[0][0], ABORTED],
+            {"lost": 1, "torn": 1},
+            id="a part of what was committed",
+        ),
+        pytest.param(
+            [*COPY[0][:2], ABORTED, COPY[0][2]],
+            [],
+            {"aborted yet visible": 1, "duplicated": 1},
+            id="aborted",
+        ),
+        pytest.param(
+            [*COPY[0], Read(6, 12, "d/0")],
+            [ABORTED],
+            {"duplicated": 1, "foreign": 1},
+            id="copied twice",
+        ),
+        pytest.param(
+            [COPY[0][0], Read(2, 12, "c/0"), Read(5, 11, "a/1")],
+            [ABORTED],
+            {"misplaced": 2, "reordered": 3},
+            id="reordered",
+        ),
+        pytest.param(
+            [*COPY[0], Read(6, 30, "a/1")],
+            [ABORTED],
+            {"duplicated": 1, "foreign": 1},
+            id="not in the source",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_copy(copied: list[Read], hidden: list[Read], complaints: dict[str, int]) -> None:
+def test_what_is_wrong_with_a_copy(
+    copied: list[Read], hidden: list[Read], complaints: dict[str, int]
+) -> None:
     """The checker finds wrong attempts. The judge finds torn transactions of killed programs, and differences from the source."""
     assert judged(copied, sorted(copied + hidden)) == complaints
 

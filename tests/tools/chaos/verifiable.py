@@ -39,7 +39,9 @@ _KEYS: Final = 97
 _TASKS: Final = 4
 
 
-async def send_on(producer: Producer[bytes, bytes], lines: Lines, topic: str, numbers: Iterator[int], pace: Pace) -> None:
+async def send_on(
+    producer: Producer[bytes, bytes], lines: Lines, topic: str, numbers: Iterator[int], pace: Pace
+) -> None:
     """Send numbered values for ever, as one task."""
     for count in itertools.count(1):
         number = next(numbers)
@@ -74,10 +76,16 @@ class Pace:
 async def run(chosen: argparse.Namespace) -> None:
     """Start the producer, send until stdin ends, and wait for all deliveries."""
     options = OPTIONS | json.loads(chosen.options)
-    async with telling(chosen.throughput) as lines, Producer(bootstrap_servers=chosen.bootstrap_server, **options) as producer:
+    async with (
+        telling(chosen.throughput) as lines,
+        Producer(bootstrap_servers=chosen.bootstrap_server, **options) as producer,
+    ):
         lines.say("startup_complete")
         numbers, rate = itertools.count(), chosen.throughput / _TASKS
-        tasks = [asyncio.create_task(send_on(producer, lines, chosen.topic, numbers, Pace(rate))) for _ in range(_TASKS)]
+        tasks = [
+            asyncio.create_task(send_on(producer, lines, chosen.topic, numbers, Pace(rate)))
+            for _ in range(_TASKS)
+        ]
         stop = asyncio.create_task(until_stdin_ends())
         await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
@@ -93,7 +101,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.tools.chaos.verifiable")
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--throughput", type=int, default=2_000, help="records a second, of all tasks")
+    parser.add_argument(
+        "--throughput", type=int, default=2_000, help="records a second, of all tasks"
+    )
     parser.add_argument("--options", default="{}", help="of the producer, as JSON")
     uvloop.run(run(parser.parse_args()))
 

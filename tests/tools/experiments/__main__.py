@@ -40,8 +40,14 @@ def table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tools.experiments", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all if none is given: {', '.join(EXPERIMENTS)}")
-    parser.add_argument("--quick", action="store_true", help="smaller and shorter: whether it runs, not what it shows")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"all if none is given: {', '.join(EXPERIMENTS)}"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="smaller and shorter: whether it runs, not what it shows",
+    )
     chosen = parser.parse_args()
     if unknown := set(chosen.names) - set(EXPERIMENTS):
         parser.error(f"no experiment is called {', '.join(unknown)}")
@@ -52,7 +58,9 @@ def main() -> int:
         results[name] = result = asyncio.run(EXPERIMENTS[name](quick=chosen.quick))
         console.print(table(name, result.rows))
         for words, is_met in result.bars.items():
-            console.print(f"[{'green' if is_met else 'bold red'}]{'shown' if is_met else 'NOT SHOWN'}[/]: {words}")
+            console.print(
+                f"[{'green' if is_met else 'bold red'}]{'shown' if is_met else 'NOT SHOWN'}[/]: {words}"
+            )
     return 0 if all(all(one.bars.values()) for one in results.values()) else 1
 
 

@@ -37,7 +37,10 @@ _TOPIC: Final = "t"
 _SPEED: Final = 2_000_000  # bytes a second that all brokers take together
 _LATENCY: Final = 0.002
 _SIZE: Final = 2500
-_BREAKER: Final[Mapping[str, Any]] = {"circuit_breaker_class": "failure_rate", "circuit_breaker_mute_retry_max_interval_ms": 8000}
+_BREAKER: Final[Mapping[str, Any]] = {
+    "circuit_breaker_class": "failure_rate",
+    "circuit_breaker_mute_retry_max_interval_ms": 8000,
+}
 _OPTIONS: Final[Mapping[str, Any]] = {
     "buffer_memory": 2**19,
     "max_block_ms": 5000,
@@ -96,7 +99,11 @@ def _heal(cluster: FakeCluster) -> None:
         broker.bandwidth, broker.latency = _SPEED / len(cluster.brokers), _LATENCY
 
 
-_FAULTS: Final = (Fault("errors", 5, _errors), Fault("black hole", _PARTITIONS, _black_hole), Fault("slow", _PARTITIONS, _slow))
+_FAULTS: Final = (
+    Fault("errors", 5, _errors),
+    Fault("black hole", _PARTITIONS, _black_hole),
+    Fault("slow", _PARTITIONS, _slow),
+)
 
 
 @dataclass(slots=True)
@@ -121,7 +128,12 @@ class Measured:
 
     def take(self, loop: OpenLoop) -> None:
         """Note the results of a run."""
-        self.begun, self.healed, self.refused, self.acknowledged = loop.begun, loop.healed, loop.refused, loop.acknowledged
+        self.begun, self.healed, self.refused, self.acknowledged = (
+            loop.begun,
+            loop.healed,
+            loop.refused,
+            loop.acknowledged,
+        )
         self.recovery = loop.recovered - loop.healed
 
     @property
@@ -174,7 +186,9 @@ async def run(*, quick: bool) -> Result:
     times = QUICK if quick else WHOLE
     capacity = await asyncio.to_thread(lambda: run_jumping(_capacity(times.before / 2)))
     runs = [
-        await asyncio.to_thread(_measure, fault, Measured(fault.name, traffic, breaker, times), capacity * times.load)
+        await asyncio.to_thread(
+            _measure, fault, Measured(fault.name, traffic, breaker, times), capacity * times.load
+        )
         for fault in _FAULTS
         for traffic in ("no key", "key, strict")
         for breaker in _ON_OFF
@@ -185,9 +199,12 @@ async def run(*, quick: bool) -> Result:
     return Result(
         rows=[one.row for one in runs],
         bars={
-            f"with the breaker the other 19 keep at least 90 % of their healthy rate ({least:.0%} at least)": least >= 0.9,
-            f"without it the collapse is visible: less than half is left ({most:.0%} at most)": most < 0.5,
-            f"recovery takes at most the interval in force and 1 s more ({late:+.1f} s at most)": late <= 1.0,
+            f"with the breaker the other 19 keep at least 90 % of their healthy rate ({least:.0%} at least)": least
+            >= 0.9,
+            f"without it the collapse is visible: less than half is left ({most:.0%} at most)": most
+            < 0.5,
+            f"recovery takes at most the interval in force and 1 s more ({late:+.1f} s at most)": late
+            <= 1.0,
             "nothing is lost, doubled or out of order": not any(one.wrong for one in runs),
         },
     )
@@ -205,12 +222,17 @@ def _cluster(brokers: int) -> FakeCluster:
 
 
 def _producer(cluster: FakeCluster, **options: Any) -> Producer[Any, Any]:
-    return Producer(**cluster.client_options, **{**_OPTIONS, **options}, chance=random.Random(693).random)
+    return Producer(
+        **cluster.client_options, **{**_OPTIONS, **options}, chance=random.Random(693).random
+    )
 
 
 async def _capacity(seconds: float) -> float:
     """Return the records a second at full load, limited by memory alone."""
-    async with _cluster(_PARTITIONS) as cluster, _producer(cluster, max_block_ms=60_000) as producer:
+    async with (
+        _cluster(_PARTITIONS) as cluster,
+        _producer(cluster, max_block_ms=60_000) as producer,
+    ):
 
         async def send() -> None:
             while True:
@@ -243,9 +265,24 @@ def _measure(fault: Fault, measured: Measured, rate: float) -> Measured:
 
 async def _play(fault: Fault, measured: Measured, rate: float) -> None:
     times = measured.times
-    places = [Place()] if measured.traffic == "no key" else [Place(key, partition=at) for at, key in enumerate(_keys())]
-    async with _cluster(fault.brokers) as cluster, _producer(cluster, **_ON_OFF[measured.breaker]) as producer:
-        loop = OpenLoop(producer, _TOPIC, _SIZE, _BAD, before=times.before, seconds=times.failing, after=times.after)
+    places = (
+        [Place()]
+        if measured.traffic == "no key"
+        else [Place(key, partition=at) for at, key in enumerate(_keys())]
+    )
+    async with (
+        _cluster(fault.brokers) as cluster,
+        _producer(cluster, **_ON_OFF[measured.breaker]) as producer,
+    ):
+        loop = OpenLoop(
+            producer,
+            _TOPIC,
+            _SIZE,
+            _BAD,
+            before=times.before,
+            seconds=times.failing,
+            after=times.after,
+        )
 
         def heal() -> None:
             measured.interval = _interval_of(producer)
@@ -253,8 +290,13 @@ async def _play(fault: Fault, measured: Measured, rate: float) -> None:
 
         await loop.run(places, rate, partial(fault.begin, cluster), heal)
     measured.take(loop)
-    logs = {(_TOPIC, number): read_log(cluster.log(_TOPIC, number).batches()) for number in range(_PARTITIONS)}
-    promise = Promise(keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=121.0)
+    logs = {
+        (_TOPIC, number): read_log(cluster.log(_TOPIC, number).batches())
+        for number in range(_PARTITIONS)
+    }
+    promise = Promise(
+        keeps=True, is_once=True, is_ordered=True, is_ordered_when_acknowledged=True, lifetime=121.0
+    )
     measured.wrong = check(loop.history, logs, promise)
 
 

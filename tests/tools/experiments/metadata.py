@@ -67,7 +67,11 @@ class JavasRule(MetadataSchedule):
         return Question(names, frozenset(names))
 
     def due_at(self) -> float:
-        return 0.0 if self._changed else next(iter(self._told.values()), self._answered_at) + self._max_age
+        return (
+            0.0
+            if self._changed
+            else next(iter(self._told.values()), self._answered_at) + self._max_age
+        )
 
 
 def javas() -> Any:
@@ -179,12 +183,23 @@ async def remember(options: Mapping[str, Any], topics: int) -> dict[str, float]:
         parts: Any = producer._engine.parts  # type: ignore[union-attr]
         before = level()
         for at in range(0, topics, 100):
-            await asyncio.gather(*(producer.send(name, b"v" * 100) for name in names[at : at + 100]))
+            await asyncio.gather(
+                *(producer.send(name, b"v" * 100) for name in names[at : at + 100])
+            )
         await producer.flush()
-        full, held = level(), len(parts.partition_queues.routings)  # on a busy machine some topics have expired by now
+        full, held = (
+            level(),
+            len(parts.partition_queues.routings),
+        )  # on a busy machine some topics have expired by now
         await beat(producer, 3 * IDLE)
         after = level()
-        return {"before": before, "full": full, "held": held, "after": after, "left": len(parts.partition_queues.routings) - HOT}
+        return {
+            "before": before,
+            "full": full,
+            "held": held,
+            "after": after,
+            "left": len(parts.partition_queues.routings) - HOT,
+        }
 
 
 # Steady state
@@ -204,7 +219,9 @@ def steady(client: str, topics: int, minutes: int) -> list[Figures]:
             with metered() as figures:
                 async with Producer(**cluster.client_options) as producer:
                     for at in range(0, topics, 500):
-                        await asyncio.gather(*(producer.send(name, b"v") for name in names[at : at + 500]))
+                        await asyncio.gather(
+                            *(producer.send(name, b"v") for name in names[at : at + 500])
+                        )
                     for _ in range(minutes):
                         for _ in range(12):
                             for name in names[:HOT]:
@@ -236,11 +253,16 @@ async def run(*, quick: bool) -> Result:
     """Run the three parts, one after another."""
     topics, minutes = (500, 12) if quick else (10_000, 30)
     starts = {client: await started(client, topics) for client in (OURS, JAVAS, PEER)}
-    minutes_of = {client: await asyncio.to_thread(steady, client, topics, minutes) for client in (OURS, JAVAS)}
+    minutes_of = {
+        client: await asyncio.to_thread(steady, client, topics, minutes) for client in (OURS, JAVAS)
+    }
     async with served(BROKERS, topics, 0.0) as cluster:
         memory = await in_process("memory", cluster.bootstrap_servers, str(topics))
     alone = await description(topics)
-    rows = [start_row(client, told, figures, topics, alone) for client, (told, figures) in starts.items()]
+    rows = [
+        start_row(client, told, figures, topics, alone)
+        for client, (told, figures) in starts.items()
+    ]
     none = dict.fromkeys(steady_cells(minutes_of[OURS]), "-")
     for row in rows:
         row |= steady_cells(minutes_of[row["client"]]) if row["client"] in minutes_of else none
@@ -252,8 +274,10 @@ async def run(*, quick: bool) -> Result:
     return Result(
         rows=rows,
         bars={
-            f"bytes of the start at most 1.2 x one description of each topic ({each:.2f} x)": each <= 1.2,
-            f"p99 of the first send at most 3 x RTT + the longest building of an answer ({p99:.0f} <= {limit:.0f} ms)": p99 <= limit,
+            f"bytes of the start at most 1.2 x one description of each topic ({each:.2f} x)": each
+            <= 1.2,
+            f"p99 of the first send at most 3 x RTT + the longest building of an answer ({p99:.0f} <= {limit:.0f} ms)": p99
+            <= limit,
             f"memory after forgetting within 5 % of what it was before ({growth:+.1%}), no topic left ({memory['left']})": (
                 growth <= 0.05 and not memory["left"]
             ),
@@ -279,10 +303,14 @@ async def description(topics: int) -> float:
             async with Producer(**cluster.client_options) as producer:
                 empty = figures.size
                 await producer.partitions_for(topic_names(1)[0])
-                return figures.size - 2 * empty if figures.size > 2 * empty else figures.size - empty
+                return (
+                    figures.size - 2 * empty if figures.size > 2 * empty else figures.size - empty
+                )
 
 
-def start_row(client: str, told: dict[str, Any], figures: Figures, topics: int, alone: float) -> dict[str, Any]:
+def start_row(
+    client: str, told: dict[str, Any], figures: Figures, topics: int, alone: float
+) -> dict[str, Any]:
     cuts = statistics.quantiles(told["waits"], n=100, method="inclusive")
     return {
         "client": client,
@@ -301,7 +329,10 @@ def start_row(client: str, told: dict[str, Any], figures: Figures, topics: int, 
 def steady_cells(minutes: Sequence[Figures]) -> dict[str, Any]:
     """Return bytes a second before the first topic expires, without the start, and in the last half."""
     early, late = minutes[1:5], minutes[len(minutes) // 2 :]
-    rates = {name: sum(one.size for one in some) / (60 * len(some)) for name, some in (("B/s at first", early), ("B/s later", late))}
+    rates = {
+        name: sum(one.size for one in some) / (60 * len(some))
+        for name, some in (("B/s at first", early), ("B/s later", late))
+    }
     return {**rates, "largest KB": max(one.largest for one in minutes[1:]) / 1000}
 
 

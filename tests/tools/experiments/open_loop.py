@@ -55,7 +55,13 @@ class OpenLoop:
     refused: int = 0
     acknowledged: list[tuple[float, float]] = field(default_factory=list)
 
-    async def run(self, places: Sequence[Place], rate: float, begin: Callable[[], object], heal: Callable[[], object]) -> None:
+    async def run(
+        self,
+        places: Sequence[Place],
+        rate: float,
+        begin: Callable[[], object],
+        heal: Callable[[], object],
+    ) -> None:
         """Send so many records a second, to the places alternately, then wait for all deliveries."""
         loop = asyncio.get_running_loop()
         self.history = History(loop.time)
@@ -85,7 +91,9 @@ class OpenLoop:
         sent = Sent(len(history.sent), self.topic, place.partition, call, call, due)
         history.sent.append(sent)
         try:
-            delivery = await self.producer.send(self.topic, value_of(sent.number, self.size - 6), place.key, partition=place.named)
+            delivery = await self.producer.send(
+                self.topic, value_of(sent.number, self.size - 6), place.key, partition=place.named
+            )
         except KafkaError as error:
             sent.refused = str(error)
             self.refused += 1

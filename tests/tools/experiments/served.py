@@ -102,7 +102,9 @@ async def served(brokers: int, topics: int, rtt_ms: float) -> AsyncIterator[Serv
     """Start a cluster; it ends with the block."""
     words = ("-m", "tests.tools.experiments.served", *map(str, (brokers, topics, rtt_ms)))
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, *words, cwd=ROOT, stdin=pipe, stdout=pipe)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words, cwd=ROOT, stdin=pipe, stdout=pipe
+    )
     try:
         assert process.stdout is not None
         yield Served(process, (await process.stdout.readline()).decode().strip())
@@ -120,7 +122,10 @@ async def serve(brokers: int, topics: int, rtt_ms: float) -> None:
                 broker.latency = rtt_ms / 1000
             print(cluster.bootstrap_servers, flush=True)
             while await asyncio.to_thread(sys.stdin.readline):
-                print(json.dumps({name: getattr(figures, name) for name in Figures.__slots__}), flush=True)
+                print(
+                    json.dumps({name: getattr(figures, name) for name in Figures.__slots__}),
+                    flush=True,
+                )
                 figures.clear()
 
 

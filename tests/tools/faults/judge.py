@@ -78,12 +78,23 @@ def _of_starting(played: Played) -> Iterator[str]:
 
 def _of_secrets(played: Played) -> Iterator[str]:
     """Yield a complaint if the text of an error has a secret of the row."""
-    errors = [played.start_error, played.stop_error, *(each.error for each in (*played.sent, *played.afterwards, *played.calls))]
+    errors = [
+        played.start_error,
+        played.stop_error,
+        *(each.error for each in (*played.sent, *played.afterwards, *played.calls)),
+    ]
     if any(SECRET in f"{_text(error)} {error.__cause__}" for error in errors if error is not None):
         yield "an error tells a secret"
     if played.protocol == "SASL_SSL":
-        plain = {number for number, broker in played.cluster.brokers.items() if not broker.security.listener.has_tls}
-        if any(request.broker in plain and request.api.startswith("Sasl") for request in played.cluster.requests()):
+        plain = {
+            number
+            for number, broker in played.cluster.brokers.items()
+            if not broker.security.listener.has_tls
+        }
+        if any(
+            request.broker in plain and request.api.startswith("Sasl")
+            for request in played.cluster.requests()
+        ):
             yield "it logs in without TLS"
 
 
@@ -111,7 +122,11 @@ def _of_ends(played: Played) -> Iterator[str]:
     pending = [record for record in played.sent if record.ended is None]
     if pending:
         yield f"{len(pending)} of {len(played.sent)} had not ended after {played.waited_for:g} s"
-    late = [record for record in played.sent if record.ended is not None and record.ended - record.at > limit]
+    late = [
+        record
+        for record in played.sent
+        if record.ended is not None and record.ended - record.at > limit
+    ]
     if late:
         yield f"{len(late)} ended later than delivery_timeout_ms and {GRACE:g} s"
     if played.row.holds.within and not pending:
@@ -127,30 +142,43 @@ def _of_ends(played: Played) -> Iterator[str]:
 
 def _of_log(played: Played, holds: Holds) -> Iterator[str]:
     acked = [record for record in played.sent if record.is_acked]
-    wanted = {"all": len(played.sent), "none": 0, "any": len(acked)}.get(str(holds.acked), holds.acked)
+    wanted = {"all": len(played.sent), "none": 0, "any": len(acked)}.get(
+        str(holds.acked), holds.acked
+    )
     if len(acked) != wanted:
-        error = next((_text(record.error) for record in played.sent if record.error is not None), "")
+        error = next(
+            (_text(record.error) for record in played.sent if record.error is not None), ""
+        )
         yield f"{len(acked)} of {len(played.sent)} acknowledged" + (f": {error}" if error else "")
     failed = [record for record in played.afterwards if not record.is_acked]
     if failed:
         yield f"{len(failed)} sent afterwards were not acknowledged"
     if not any(topic.name == TOPIC for topic in played.cluster.topics):
         return
-    logged = {part: {record.offset: record.value for record in played.cluster.records(TOPIC, part)} for part in _partitions(played)}
+    logged = {
+        part: {record.offset: record.value for record in played.cluster.records(TOPIC, part)}
+        for part in _partitions(played)
+    }
     everything = [value for values in logged.values() for value in values.values()]
-    standing = [record for record in acked + played.afterwards if record.is_acked and not record.is_gone]
+    standing = [
+        record for record in acked + played.afterwards if record.is_acked and not record.is_gone
+    ]
     yield from _of_each(standing, logged, everything)
     lies = [
         record
         for record in played.sent
-        if isinstance(record.error, DeliveryError) and record.error.persisted == "no" and record.value in everything
+        if isinstance(record.error, DeliveryError)
+        and record.error.persisted == "no"
+        and record.value in everything
     ]
     if lies:
         yield f"{len(lies)} failed for certain and are in the log"
     twice = [value for value, count in Counter(everything).items() if count > 1]
     if twice and not holds.duplicates:
         yield f"{len(twice)} are in the log twice"
-    if holds.in_order and not all(_is_in_order(values.values(), played.sent + played.afterwards) for values in logged.values()):
+    if holds.in_order and not all(
+        _is_in_order(values.values(), played.sent + played.afterwards) for values in logged.values()
+    ):
         yield "the log has them in another order"
 
 
@@ -165,7 +193,11 @@ def _of_transactions(played: Played) -> Iterator[str]:
     visible = set(played.cluster.values(TOPIC, isolation="read_committed"))
     for number, transaction in enumerate(played.transactions, 1):
         if transaction.is_committed:
-            missing = [record for record in transaction.sent if record.is_acked and record.value not in visible]
+            missing = [
+                record
+                for record in transaction.sent
+                if record.is_acked and record.value not in visible
+            ]
             if missing:
                 yield f"{len(missing)} of transaction {number}, which was committed, are not visible"
         else:
@@ -178,14 +210,18 @@ def _of_transactions(played: Played) -> Iterator[str]:
             yield f"the offset of {group} is {committed}"
 
 
-def _of_each(acked: list[Sent], logged: dict[int, dict[int, bytes | None]], everything: list[bytes | None]) -> Iterator[str]:
+def _of_each(
+    acked: list[Sent], logged: dict[int, dict[int, bytes | None]], everything: list[bytes | None]
+) -> Iterator[str]:
     lost = [record for record in acked if record.value not in everything]
     if lost:
         yield f"{len(lost)} acknowledged are not in the log"
     astray = [
         record
         for record in acked
-        if record.offset is not None and record.offset >= 0 and logged[record.partition or 0].get(record.offset) != record.value
+        if record.offset is not None
+        and record.offset >= 0
+        and logged[record.partition or 0].get(record.offset) != record.value
     ]
     if astray and not lost:
         yield f"{len(astray)} do not stand where their offset says"
@@ -203,7 +239,10 @@ def _of_the_rest(played: Played) -> Iterator[str]:
     if played.stop_error is not None:
         yield f"stop failed: {_text(played.stop_error)}"
     if not played.row.holds.unreadable:
-        yield from (f"a broker could not read it: {violation.what}" for violation in played.cluster.violations)
+        yield from (
+            f"a broker could not read it: {violation.what}"
+            for violation in played.cluster.violations
+        )
 
 
 def _failures(played: Played) -> list[Sent | Called]:
@@ -217,11 +256,18 @@ def _of_failures(failures: list[Sent | Called], holds: Holds) -> Iterator[str]:
         if holds.error is not None and holds.error not in _names(record.error):
             yield f"failed as {' from '.join(_names(record.error))}, not as {holds.error}"
             return
-        if holds.persisted is not None and getattr(record.error, "persisted", None) != holds.persisted:
+        if (
+            holds.persisted is not None
+            and getattr(record.error, "persisted", None) != holds.persisted
+        ):
             yield f"says persisted={getattr(record.error, 'persisted', None)}"
             return
         explain = getattr(record.error, "explain", str)
-        missing = [word for word in holds.says if word not in f"{record.error} {record.error.__cause__} {explain()}"]
+        missing = [
+            word
+            for word in holds.says
+            if word not in f"{record.error} {record.error.__cause__} {explain()}"
+        ]
         if missing:
             yield f"the error does not say {missing}: {record.error}"
             return
@@ -230,7 +276,9 @@ def _of_failures(failures: list[Sent | Called], holds: Holds) -> Iterator[str]:
 def _of_requests(played: Played, holds: Holds) -> Iterator[str]:
     if holds.epochs is not None:
         batches = played.cluster.log(TOPIC, 0).batches()
-        seen = {(batch.producer_id, batch.producer_epoch) for batch in batches if not batch.is_control}
+        seen = {
+            (batch.producer_id, batch.producer_epoch) for batch in batches if not batch.is_control
+        }
         if len(seen) != holds.epochs:
             yield f"{len(seen)} epochs"
     for api, (least, most) in holds.requests.items():

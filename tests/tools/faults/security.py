@@ -25,7 +25,11 @@ __all__ = ["CERTIFICATES", "SECRET", "client_options", "listener"]
 
 SECRET: Final = "canary"  # each secret of a row begins with it
 _USERS: Final = {"alice": "canary-alice", "bob": "canary-bob"}
-_LOGIN: Final = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "alice", "sasl_password": "canary-alice"}
+_LOGIN: Final = {
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "alice",
+    "sasl_password": "canary-alice",
+}
 _NAMES: Final = (*LOOPBACK, *(f"broker-{number}.memory" for number in range(1, 13)))
 
 
@@ -58,11 +62,15 @@ _CLIENTS: Final[Mapping[str, Callable[[], Certificate]]] = {
 
 def listener(protocol: str = "PLAINTEXT", **given: Any) -> ListenerSecurity:
     """Return the security of the listeners of a row."""
-    lists = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    lists = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+    }
     fields = {name: lists.pop(name) for name in ("mechanisms", "session_ms") if name in lists}
     if protocol in {"SSL", "SASL_SSL"}:
         authority = _authority() if "client_auth" in lists else None
-        fields["tls"] = ListenerTls(CERTIFICATES[lists.pop("certificate", "right")](), client_authority=authority, **lists)
+        fields["tls"] = ListenerTls(
+            CERTIFICATES[lists.pop("certificate", "right")](), client_authority=authority, **lists
+        )
     return ListenerSecurity(protocol, users=_USERS, **fields)  # type: ignore[arg-type]  # the class checks it
 
 
@@ -75,7 +83,10 @@ def client_options(security: Mapping[str, Any], options: Mapping[str, Any]) -> d
         given["ssl_truststore_certificates"] = (_authority().pem + _rsa_authority().pem).decode()
     if certificate != "none":
         made = _CLIENTS[certificate]()
-        given["ssl_keystore_key"], given["ssl_keystore_certificate_chain"] = made.key_pem.decode(), made.chain_pem.decode()
+        given["ssl_keystore_key"], given["ssl_keystore_certificate_chain"] = (
+            made.key_pem.decode(),
+            made.chain_pem.decode(),
+        )
     if protocol.startswith("SASL"):
         given = {**_LOGIN, **given}
     return given

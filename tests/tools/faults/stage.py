@@ -34,11 +34,15 @@ class Client:
         self.producer: Producer[Any, Any] | None = None
 
     async def start(self, cluster: FakeCluster, options: dict[str, Any]) -> None:
-        counted = {"batch_max_size": 1} if "batch_size" in options else {}  # its batches are counted
+        counted = (
+            {"batch_max_size": 1} if "batch_size" in options else {}
+        )  # its batches are counted
         self.producer = Producer(**{**cluster.client_options, **counted, **options})
         await self.producer.start()
 
-    async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
+    async def send(
+        self, topic: str, value: bytes, partition: int | None
+    ) -> Awaitable[tuple[int, int]]:
         assert self.producer is not None
         delivery = await self.producer.send(topic, value, partition=partition)
 
@@ -151,7 +155,9 @@ class Stage:
             if rest.get("times") == 0:  # in the files: all
                 rest["times"] = None
             if "record_errors" in rest:  # keys are text there
-                rest["record_errors"] = {int(number): text for number, text in rest["record_errors"].items()}
+                rest["record_errors"] = {
+                    int(number): text for number, text in rest["record_errors"].items()
+                }
             if verb in SCRIPTED:
                 hang = getattr(self.cluster, verb)(value, **rest)
                 self.hangs += [hang] if verb == "hang" else []
@@ -167,7 +173,16 @@ class Stage:
 
     # --- records
 
-    def send(self, count: int, *, partition: int | None = 0, size: int = 0, topic: str = TOPIC, by: int = 0, pause: float = 0) -> None:
+    def send(
+        self,
+        count: int,
+        *,
+        partition: int | None = 0,
+        size: int = 0,
+        topic: str = TOPIC,
+        by: int = 0,
+        pause: float = 0,
+    ) -> None:
         """Let one task send `count` records, one after the other. The next steps do not wait for that task.
 
         With a `pause` of some seconds behind each record, `Sent.at` is the time of the record's own send.
@@ -175,15 +190,27 @@ class Stage:
         client = self.clients[by - 1]
         values = [b"%d" % (self.count + number) for number in range(count)]
         self.count += count
-        records = [Sent(value + b"." * max(0, size - len(value)), self.loop.time()) for value in values]
+        records = [
+            Sent(value + b"." * max(0, size - len(value)), self.loop.time()) for value in values
+        ]
         self.into += records
         if client in self.open:
             self.open[client].sent += records
         self.queueing.append(self.loop.create_future())
-        self.senders.append(self.loop.create_task(self._send(client, records, topic, partition, pause, self.queueing[-1])))
+        self.senders.append(
+            self.loop.create_task(
+                self._send(client, records, topic, partition, pause, self.queueing[-1])
+            )
+        )
 
     async def _send(
-        self, client: Client, records: list[Sent], topic: str, partition: int | None, pause: float, queued: asyncio.Future[None]
+        self,
+        client: Client,
+        records: list[Sent],
+        topic: str,
+        partition: int | None,
+        pause: float,
+        queued: asyncio.Future[None],
     ) -> None:
         ending: list[asyncio.Task[None]] = []
         for record in records:
@@ -217,7 +244,9 @@ class Stage:
 
     def forget_logged(self, from_offset: int = 0) -> None:
         """Mark the records that are in the topic's logs from an offset on as removed: the judge does not expect them there."""
-        standing = {record.value for record in self.cluster.records(TOPIC) if record.offset >= from_offset}
+        standing = {
+            record.value for record in self.cluster.records(TOPIC) if record.offset >= from_offset
+        }
         for sent in self.played.sent:
             sent.is_gone = sent.is_gone or sent.value in standing
 
@@ -232,7 +261,10 @@ class Stage:
     @property
     def options(self) -> dict[str, Any]:
         row = self.played.row
-        return {**_ALWAYS, **(client_options(row.security, row.options) if row.security else row.options)}
+        return {
+            **_ALWAYS,
+            **(client_options(row.security, row.options) if row.security else row.options),
+        }
 
     async def begin(self, _one: object, *, by: int = 0, fails: str = "") -> None:
         client = self.clients[by - 1]
@@ -281,21 +313,30 @@ class Stage:
 
 
 _OF_CLIENTS: dict[str, Callable[..., Any]] = {
-    verb: getattr(Stage, verb) for verb in ("send", "settle", "release", "successor", "begin", "commit", "abort", "offsets")
+    verb: getattr(Stage, verb)
+    for verb in ("send", "settle", "release", "successor", "begin", "commit", "abort", "offsets")
 }
 
 
 async def play(row: Row, client: Client) -> Played:
     """Play a row with a client that was not started yet."""
-    limit = (row.options.get("delivery_timeout_ms", 120_000) + row.options.get("max_block_ms", 60_000)) / 1000 + GRACE
-    async with FakeCluster(row.brokers, memory=True, security=listener(**row.security), **row.cluster) as cluster:
+    limit = (
+        row.options.get("delivery_timeout_ms", 120_000) + row.options.get("max_block_ms", 60_000)
+    ) / 1000 + GRACE
+    async with FakeCluster(
+        row.brokers, memory=True, security=listener(**row.security), **row.cluster
+    ) as cluster:
         cluster.create_topic(TOPIC, row.partitions, row.config)
         played = Played(row, cluster, waited_for=limit)
         stage = Stage(played, client, limit)
         await stage.do(row.before)
         options = stage.options
         played.protocol = options.get("security_protocol", played.protocol)
-        began, dials, began_at = len(cluster.requests()), len(cluster.security.dials), stage.loop.time()
+        began, dials, began_at = (
+            len(cluster.requests()),
+            len(cluster.security.dials),
+            stage.loop.time(),
+        )
         try:
             await client.start(cluster, options)
         except Exception as error:  # any exception is the result of the start

@@ -38,7 +38,9 @@ def played(function: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
     async def main() -> None:
         told: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(str(context["message"])))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _loop, context: told.append(str(context["message"]))
+        )
         before = asyncio.all_tasks()
         await function()
         for _ in range(5):
@@ -57,7 +59,9 @@ def played(function: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 def program(name: str) -> Iterator[subprocess.Popen[str]]:
     """Run a program of this folder in a process of its own, with every warning shown. A process that has not ended is killed."""
     command = [sys.executable, "-X", "dev", "-W", "always", str(_PROGRAMS / f"{name}.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -73,7 +77,10 @@ async def test_row_77_cancelled_while_parked() -> None:
         hang.release()
         async with Producer(**cluster.client_options) as producer:
             hang = cluster.hang("Metadata")
-            sending = [asyncio.ensure_future(producer.send("orders", b"%d" % number)) for number in range(3)]
+            sending = [
+                asyncio.ensure_future(producer.send("orders", b"%d" % number))
+                for number in range(3)
+            ]
             await hang.reached()
             sending[1].cancel()
             hang.release()
@@ -150,7 +157,10 @@ async def test_row_84_stop_with_the_broker_gone() -> None:
         await producer.stop()
         assert asyncio.get_running_loop().time() - began == pytest.approx(2, abs=0.1)
         failures = [unsent.exception(), unknown.exception()]
-        assert [getattr(failure, "persisted", None) for failure in failures] == [Persisted.NO, Persisted.MAYBE]
+        assert [getattr(failure, "persisted", None) for failure in failures] == [
+            Persisted.NO,
+            Persisted.MAYBE,
+        ]
 
 
 def _interrupted(which: int) -> tuple[int, str, str]:
@@ -227,7 +237,11 @@ async def test_row_88_the_wall_clock_jumps() -> None:
     now = 1_700_000_000.0
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        options = {**cluster.client_options, "delivery_timeout_ms": 5000, "request_timeout_ms": 4000}
+        options = {
+            **cluster.client_options,
+            "delivery_timeout_ms": 5000,
+            "request_timeout_ms": 4000,
+        }
         async with Producer(**options, wall_clock=lambda: now) as producer:
             for hours in (0, 1, -2):
                 now += 3600 * hours
@@ -311,7 +325,9 @@ class _Turns:
     async def _watch(self) -> None:
         last = time.thread_time()
         while True:
-            await asyncio.sleep(0.0001)  # in each iteration of a busy loop, without keeping an idle loop busy
+            await asyncio.sleep(
+                0.0001
+            )  # in each iteration of a busy loop, without keeping an idle loop busy
             now = time.thread_time()
             self.longest = max(self.longest, now - last)
             last = now
@@ -327,9 +343,14 @@ def test_row_50_one_large_topic() -> None:
         longest = 1.0
         for _ in range(3):  # a busy machine may make one of them look slow
             if longest >= _BAR:
-                async with Producer(bootstrap_servers=served.servers) as producer, _Turns() as turns:
+                async with (
+                    Producer(bootstrap_servers=served.servers) as producer,
+                    _Turns() as turns,
+                ):
                     await producer.send_and_wait("topic-0", b"v", partition=99_999)
-                    await asyncio.gather(*[await producer.send("topic-0", b"v") for _ in range(100)])
+                    await asyncio.gather(
+                        *[await producer.send("topic-0", b"v") for _ in range(100)]
+                    )
                 longest = min(longest, turns.longest)
         return longest
 
@@ -355,20 +376,28 @@ def test_row_50_one_large_topic_changes() -> None:
             assert producer._engine is not None
             routings = producer._engine.parts.partition_queues.routings
             for _ in range(3):  # a busy machine may make one of them look slow
-                for partitions, change in ((100_100, grow), (3, make_anew)) if max(longest.values()) >= _BAR else ():
+                for partitions, change in (
+                    ((100_100, grow), (3, make_anew)) if max(longest.values()) >= _BAR else ()
+                ):
                     async with _Turns() as turns:
                         served.change(change)
                         while len(routings["topic-0"].queues) != partitions:
                             await producer.send_and_wait("topic-0", b"v", partition=1)
                         asked = served.asked
-                        while served.asked < asked + 2:  # the client drops the old ones, and nothing changes any more
+                        while (
+                            served.asked < asked + 2
+                        ):  # the client drops the old ones, and nothing changes any more
                             await producer.send_and_wait("topic-0", b"v", partition=1)
                     longest[partitions] = min(longest[partitions], turns.longest)
         return longest
 
     with _Served(1, 100_000) as served:
         longest = asyncio.run(main(served))
-    slow = {f"{partitions} partitions": f"{seconds * 1000:.1f} ms" for partitions, seconds in longest.items() if seconds >= _BAR}
+    slow = {
+        f"{partitions} partitions": f"{seconds * 1000:.1f} ms"
+        for partitions, seconds in longest.items()
+        if seconds >= _BAR
+    }
     assert not slow, f"a turn of the loop took CPU for: {slow}"
 
 
@@ -398,10 +427,14 @@ async def _blocked(name: str, **options: Callable[..., Any]) -> None:
         cluster.create_topic("orders", partitions=2)
         with _Told() as told:
             async with Producer(**cluster.client_options, **options) as producer:
-                deliveries = [await producer.send("orders", b"canary", b"%d" % number) for number in range(10)]
+                deliveries = [
+                    await producer.send("orders", b"canary", b"%d" % number) for number in range(10)
+                ]
                 if not options:
                     for delivery in deliveries:
-                        delivery.add_done_callback(lambda delivery: _take_a_second(delivery.index in {2, 5}))
+                        delivery.add_done_callback(
+                            lambda delivery: _take_a_second(delivery.index in {2, 5})
+                        )
                 assert max(metadata.offset for metadata in await asyncio.gather(*deliveries)) >= 4
                 await asyncio.sleep(0.1)
         assert len(cluster.values("orders")) == 10
@@ -429,7 +462,9 @@ async def test_row_86_a_partitioner_blocks() -> None:
 @played
 async def test_row_86_a_callback_blocks() -> None:
     """Row 86, a user's serializer, partitioner or callback raises, or blocks for 1 s (a callback blocks): one warning names it; no record fails."""
-    await _blocked("a delivery's done callback (_blocked.<locals>.<lambda>, gather.<locals>._done_callback)")
+    await _blocked(
+        "a delivery's done callback (_blocked.<locals>.<lambda>, gather.<locals>._done_callback)"
+    )
 
 
 @played
@@ -439,7 +474,10 @@ async def test_row_86_a_hook_blocks() -> None:
         cluster.create_topic("orders")
         cluster.fail("Produce", error="INVALID_REQUIRED_ACKS")
         with _Told() as told:
-            async with Producer(**cluster.client_options, on_delivery_error=lambda error, count: _take_a_second(count)) as producer:
+            async with Producer(
+                **cluster.client_options,
+                on_delivery_error=lambda error, count: _take_a_second(count),
+            ) as producer:
                 await producer.send("orders", b"canary")
                 await asyncio.sleep(1)
                 assert (await producer.send_and_wait("orders", b"v")).offset == 0
@@ -451,7 +489,9 @@ async def _cpu_of(pending: int) -> float:
     """Return CPU seconds for each record of `pending` records that are all pending at once."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
-        async with Producer(**cluster.client_options, buffer_memory=2**30, linger_ms=1000) as producer:
+        async with Producer(
+            **cluster.client_options, buffer_memory=2**30, linger_ms=1000
+        ) as producer:
             await producer.send_and_wait("orders", b"first")
             hang = cluster.hang("Produce")
             before = psutil.Process().memory_info().rss
@@ -522,7 +562,9 @@ async def test_row_87_very_many_topics() -> None:
 def test_row_89_no_compressor() -> None:
     """Row 89, the compressor is missing, or raises (missing): an error when the producer is made."""
     program = "import sys; sys.modules['cramjam'] = None\nfrom aioproducer import Producer\nProducer(compression_type='snappy')"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"{ConfigError.__module__}.ConfigError")
     assert "snappy" in done.stderr.splitlines()[-1]
@@ -553,7 +595,11 @@ def test_row_89_a_compressor_raises() -> None:
 
 
 _SECURITY = ListenerSecurity("SASL_SSL", users={"alice": "canary-alice"}, session_ms=2000)
-_LOGIN = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "alice", "sasl_password": "canary-alice"}
+_LOGIN = {
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "alice",
+    "sasl_password": "canary-alice",
+}
 
 
 def _have_logged_in(cluster: FakeCluster) -> None:

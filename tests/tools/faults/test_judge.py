@@ -34,7 +34,9 @@ class Liar(Client):
             raise ConnectionError("no")
         await super().start(cluster, options)
 
-    async def send(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
+    async def send(
+        self, topic: str, value: bytes, partition: int | None
+    ) -> Awaitable[tuple[int, int]]:
         self._count += 1
         if self._count == 3:
             return await getattr(self, "_" + self._lie.replace(" ", "_"))(topic, value, partition)  # type: ignore[no-any-return]
@@ -50,7 +52,9 @@ class Liar(Client):
         await self._send_and_forget(*record)
         return await super().send(*record)
 
-    async def _swaps(self, topic: str, value: bytes, partition: int | None) -> Awaitable[tuple[int, int]]:
+    async def _swaps(
+        self, topic: str, value: bytes, partition: int | None
+    ) -> Awaitable[tuple[int, int]]:
         async def later() -> tuple[int, int]:
             await asyncio.sleep(0.5)
             return await (await Client.send(self, topic, value, partition))
@@ -79,7 +83,9 @@ class Liar(Client):
 
     async def _says_not_written(self, *record: Any) -> Awaitable[tuple[int, int]]:
         await self._send_and_forget(*record)
-        raise DeliveryError("a lie", topic="orders", partition=0, persisted=Persisted.NO, attempts=1)
+        raise DeliveryError(
+            "a lie", topic="orders", partition=0, persisted=Persisted.NO, attempts=1
+        )
 
     async def commit(self) -> None:
         if self._lie == "commits nothing":
@@ -93,7 +99,9 @@ class Liar(Client):
         await (super().commit() if self._lie == "aborts nothing" else super().abort())
 
     async def offsets(self, group: str, topic: str, offset: int) -> None:
-        await super().offsets(group, topic, offset + (self._lie == "tells another offset of a group"))
+        await super().offsets(
+            group, topic, offset + (self._lie == "tells another offset of a group")
+        )
 
     async def stop(self) -> None:
         await super().stop()
@@ -103,7 +111,9 @@ class Liar(Client):
     async def _does_not_stop(self, *record: Any) -> Awaitable[tuple[int, int]]:
         return await super().send(*record)
 
-    _tells_the_truth = _commits_nothing = _aborts_nothing = _never_commits = _tells_another_offset_of_a_group = _does_not_stop
+    _tells_the_truth = _commits_nothing = _aborts_nothing = _never_commits = (
+        _tells_another_offset_of_a_group
+    ) = _does_not_stop
 
 
 async def _now(partition: int, offset: int) -> tuple[int, int]:
@@ -118,7 +128,14 @@ def told(lie: str, *steps: dict[str, Any], **holds: Any) -> list[str]:
     options = {"delivery_timeout_ms": 1000, "request_timeout_ms": 1000, "max_block_ms": 1000} | (
         {"transactional_id": "tx"} if steps else {}
     )
-    row = Row(number=0, name="", expected="", do=steps or ({"send": 5},), options=options, holds=Holds(**holds))
+    row = Row(
+        number=0,
+        name="",
+        expected="",
+        do=steps or ({"send": 5},),
+        options=options,
+        holds=Holds(**holds),
+    )
 
     async def main() -> list[str]:
         return complaints(await play(row, Liar(lie)))
@@ -193,15 +210,28 @@ ABORTS = ({"begin": 1}, {"send": 5}, {"settle": 5}, {"abort": 1})
     [
         ("tells the truth", COMMITS, []),
         ("tells the truth", ABORTS, []),
-        ("commits nothing", COMMITS, ["5 of transaction 1, which was committed, are not visible", "the offset of group is None"]),
+        (
+            "commits nothing",
+            COMMITS,
+            [
+                "5 of transaction 1, which was committed, are not visible",
+                "the offset of group is None",
+            ],
+        ),
         ("aborts nothing", ABORTS, ["5 of transaction 1, which was not committed, are visible"]),
         ("never commits", COMMITS, ["commit failed: TimeoutError: "]),
         ("tells another offset of a group", COMMITS, ["the offset of group is 6"]),
-        ("tells the truth", (*ABORTS[:3], {"commit": 1, "fails": "ProducerFenced"}), ["commit did not fail"]),
+        (
+            "tells the truth",
+            (*ABORTS[:3], {"commit": 1, "fails": "ProducerFenced"}),
+            ["commit did not fail"],
+        ),
         ("tells the truth", (*ABORTS, {"abort": 1, "fails": "TransactionMisuse"}), []),
     ],
 )
-def test_transactions_are_looked_at(lie: str, steps: tuple[dict[str, Any], ...], words: list[str]) -> None:
+def test_transactions_are_looked_at(
+    lie: str, steps: tuple[dict[str, Any], ...], words: list[str]
+) -> None:
     """The judge checks which records became visible, and whether each call ended as it should."""
     offsets = {"group": 5} if steps is COMMITS else {}
     assert told(lie, *steps, offsets=offsets) == words
@@ -221,11 +251,17 @@ def test_what_a_row_takes_from_the_log_is_not_lost() -> None:
     for steps, words in {
         (("send", 5), ("settle", 5), ("remake", "orders"), ("send", 5)): [],
         (("send", 5), ("settle", 5), ("lose", "orders"), ("send", 5)): [],
-        (("send", 5), ("settle", 5), ("delete_topic", "orders"), ("create_topic", "orders"), ("send", 5)): [
-            "5 acknowledged are not in the log"
-        ],
+        (
+            ("send", 5),
+            ("settle", 5),
+            ("delete_topic", "orders"),
+            ("create_topic", "orders"),
+            ("send", 5),
+        ): ["5 acknowledged are not in the log"],
     }.items():
-        taken = [{verb: value, **({"offset": 3} if verb == "lose" else {})} for verb, value in steps]
+        taken = [
+            {verb: value, **({"offset": 3} if verb == "lose" else {})} for verb, value in steps
+        ]
         row = Row(number=0, name="", expected="", options={"batch_size": 1}, do=tuple(taken))
 
         async def main(row: Row = row) -> list[str]:
@@ -236,7 +272,12 @@ def test_what_a_row_takes_from_the_log_is_not_lost() -> None:
 
 def test_a_fault_that_did_not_happen_is_told() -> None:
     """The judge complains of a fault that affected no request, as the row then tested nothing."""
-    row = Row(number=0, name="", expected="", do=({"fail": "Produce", "error": 6, "times": 2, "partition": 9}, {"send": 1}))
+    row = Row(
+        number=0,
+        name="",
+        expected="",
+        do=({"fail": "Produce", "error": 6, "times": 2, "partition": 9}, {"send": 1}),
+    )
 
     async def main() -> list[str]:
         return complaints(await play(row, Client()))
@@ -268,18 +309,44 @@ class Indiscreet(Client):
         (0, False, "SASL_PLAINTEXT", {}, []),
         (0, False, "SASL_SSL", {}, ["it logs in without TLS"]),
         (1, True, "SASL_PLAINTEXT", {"starts": False}, ["an error tells a secret"]),
-        (1, True, "SASL_PLAINTEXT", {}, ["an error tells a secret", "start failed: ConnectionError: refused: canary-alice"]),
-        (3, True, "SASL_SSL", {"starts": False, "dials": 2}, ["an error tells a secret", "it logs in without TLS", "6 connections"]),
+        (
+            1,
+            True,
+            "SASL_PLAINTEXT",
+            {},
+            ["an error tells a secret", "start failed: ConnectionError: refused: canary-alice"],
+        ),
+        (
+            3,
+            True,
+            "SASL_SSL",
+            {"starts": False, "dials": 2},
+            ["an error tells a secret", "it logs in without TLS", "6 connections"],
+        ),
         (0, False, "SASL_PLAINTEXT", {"dials": 0}, ["1 connections"]),
         (1, False, "SASL_PLAINTEXT", {"starts_within": (60, 61)}, ["the start took 0.0 s"]),
-        (1, True, "SASL_PLAINTEXT", {"starts": False, "starts_within": (60, 61)}, ["an error tells a secret", "the start took 0.0 s"]),
+        (
+            1,
+            True,
+            "SASL_PLAINTEXT",
+            {"starts": False, "starts_within": (60, 61)},
+            ["an error tells a secret", "the start took 0.0 s"],
+        ),
     ],
 )
-def test_secrets_and_connections(*, attempts: int, tells: bool, protocol: str, holds: dict[str, Any], words: list[str]) -> None:
+def test_secrets_and_connections(
+    *, attempts: int, tells: bool, protocol: str, holds: dict[str, Any], words: list[str]
+) -> None:
     """The judge looks for secrets, logins without TLS and connections, and at the time of the start."""
     security = {"protocol": "SASL_PLAINTEXT"}
     row = Row(
-        number=0, name="", expected="", do=({"send": 5},), security=security, options={"security_protocol": protocol}, holds=Holds(**holds)
+        number=0,
+        name="",
+        expected="",
+        do=({"send": 5},),
+        security=security,
+        options={"security_protocol": protocol},
+        holds=Holds(**holds),
     )
 
     async def main() -> list[str]:

@@ -22,7 +22,9 @@ def test_row(row: Row) -> None:
 
 async def _complaints(row: Row) -> list[str]:
     told: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(f"the loop was told: {context['message']}"))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: told.append(f"the loop was told: {context['message']}")
+    )
     before = asyncio.all_tasks()
     client = Client()
     played = await play(row, client)
@@ -33,7 +35,13 @@ async def _complaints(row: Row) -> list[str]:
     if left:
         found.append(f"{len(left)} tasks are left")
     producer = client.producer
-    if producer is not None and played.start_error is None and producer.buffer_available != producer.config.buffer_memory:
-        found.append(f"{producer.config.buffer_memory - producer.buffer_available} bytes of memory are not free")
+    if (
+        producer is not None
+        and played.start_error is None
+        and producer.buffer_available != producer.config.buffer_memory
+    ):
+        found.append(
+            f"{producer.config.buffer_memory - producer.buffer_available} bytes of memory are not free"
+        )
     gc.collect()
     return found + told

@@ -48,7 +48,9 @@ def _spoil(make: Callable[[bytes, bytes], bytes]) -> Callable[..., None]:
     """Return a step that names a request. The step's `bytes`, in hexadecimal, make the body of that request's answer."""
 
     def step(stage: Stage, api: str, times: int | None = 1, **given: str) -> None:
-        stage.cluster.garbage(api, lambda sound: make(bytes.fromhex(given["bytes"]), sound), times=times)
+        stage.cluster.garbage(
+            api, lambda sound: make(bytes.fromhex(given["bytes"]), sound), times=times
+        )
 
     return step
 
@@ -111,7 +113,12 @@ def _straggler(stage: Stage, seconds: float) -> None:
     def arrive(request: Any, version: int) -> None:
         holder = Holder(request.producer_id, request.producer_epoch)
         with contextlib.suppress(BrokerError):  # no connection is left for the answer
-            cluster.transactions.end(request.transactional_id, holder, is_commit=request.committed, raises_epoch=version >= _RAISES_EPOCH)
+            cluster.transactions.end(
+                request.transactional_id,
+                holder,
+                is_commit=request.committed,
+                raises_epoch=version >= _RAISES_EPOCH,
+            )
 
     @cluster.on("EndTxn", keep=False)
     def hold(request: Any, context: Any) -> Any:
@@ -188,13 +195,19 @@ VERBS: dict[str, Callable[..., Any]] = {
     "clear": lambda stage, _all: stage.cluster.faults.clear(),
     "latency": _each_broker("latency", 0.0),
     "bandwidth": _each_broker("bandwidth", None),
-    "leaderless": lambda stage, topic, partition=0: stage.cluster.move_leader(topic, partition, None),
+    "leaderless": lambda stage, topic, partition=0: stage.cluster.move_leader(
+        topic, partition, None
+    ),
     "add_broker": lambda stage, number: stage.cluster.add_broker(number),
     "renumber": lambda stage, number, to: stage.cluster.brokers[number].renumber(to),
-    "advertise": lambda stage, number, at: stage.cluster.brokers[number].advertise(*stage.cluster.brokers[at].address),
+    "advertise": lambda stage, number, at: stage.cluster.brokers[number].advertise(
+        *stage.cluster.brokers[at].address
+    ),
     "garble": _spoil(lambda given, _sound: given),
     "append_garbage": _spoil(lambda given, sound: sound + given),
-    "say": lambda stage, api, times=1, **given: stage.cluster.raw(api, bytes.fromhex(given["bytes"]), times=times),
+    "say": lambda stage, api, times=1, **given: stage.cluster.raw(
+        api, bytes.fromhex(given["bytes"]), times=times
+    ),
     "no_brokers": _rewrite(_no_brokers),
     "port_zero": _rewrite(_port_zero),
     "negative_ids": _rewrite(_negative_ids),
@@ -219,6 +232,19 @@ VERBS: dict[str, Callable[..., Any]] = {
     "alert_tls": lambda stage, number, times=1: stage.cluster.spoil_tls(alert=number, times=times),
     "marker_delay": _of_cluster("marker_delay"),
     "transaction_version": _of_cluster("transaction_version"),
-    **{verb: _broker(verb) for verb in ("start", "stop", "pause", "resume", "vanish", "retire", "relocate", "disconnect_all", "close_all")},
+    **{
+        verb: _broker(verb)
+        for verb in (
+            "start",
+            "stop",
+            "pause",
+            "resume",
+            "vanish",
+            "retire",
+            "relocate",
+            "disconnect_all",
+            "close_all",
+        )
+    },
     "reset_all": lambda stage, _all: stage.cluster.disconnect_all(),
 }

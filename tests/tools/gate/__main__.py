@@ -46,7 +46,9 @@ class Comparison:
     limit: float
 
 
-def costs(comparison: Comparison, folder: pathlib.Path, build: str, layout: int) -> dict[str, float]:
+def costs(
+    comparison: Comparison, folder: pathlib.Path, build: str, layout: int
+) -> dict[str, float]:
     """Instructions for each record, by workload.
 
     Raises:
@@ -57,8 +59,13 @@ def costs(comparison: Comparison, folder: pathlib.Path, build: str, layout: int)
     *marks, ran = map(json.loads, lines[callgrind.CALIBRATING :])
     wanted = {"tree": str(folder), "is_compiled": build == "compiled"}
     if ran != wanted or len(marks) != len(counts):
-        raise callgrind.Crashed(f"it ran {ran} and {len(marks)} workloads with {len(counts)} counts, not {wanted}")
-    return {name: instructions / records for (name, records), instructions in zip(marks, counts, strict=True)}
+        raise callgrind.Crashed(
+            f"it ran {ran} and {len(marks)} workloads with {len(counts)} counts, not {wanted}"
+        )
+    return {
+        name: instructions / records
+        for (name, records), instructions in zip(marks, counts, strict=True)
+    }
 
 
 def compared(comparison: Comparison, builds: Sequence[str]) -> list[verdict.Row]:
@@ -72,10 +79,17 @@ def compared(comparison: Comparison, builds: Sequence[str]) -> list[verdict.Row]
     for layout in callgrind.LAYOUTS:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             trees_of = (comparison.before, comparison.after)
-            running = {build: [pool.submit(costs, comparison, folder, build, layout) for folder in trees_of] for build in again}
+            running = {
+                build: [
+                    pool.submit(costs, comparison, folder, build, layout) for folder in trees_of
+                ]
+                for build in again
+            }
         for build in again:
             counts = [one.result() for one in running[build]]
-            smallest[build] = [verdict.smaller(new, old) for new, old in zip(counts, smallest[build], strict=True)]
+            smallest[build] = [
+                verdict.smaller(new, old) for new, old in zip(counts, smallest[build], strict=True)
+            ]
             found[build] = verdict.rows(build, *smallest[build], comparison.limit)
         again = [build for build in again if any(row.is_beyond for row in found[build])]
     return [row for build in builds for row in found[build]]
@@ -90,7 +104,9 @@ def builds_of(before: pathlib.Path, after: pathlib.Path) -> tuple[list[str], lis
     try:
         trees.build(after)
     except trees.NoBuild as reason:
-        return ["pure"], [] if not (after / "setup.py").exists() else [f"the compiled build: {reason}"]
+        return ["pure"], [] if not (after / "setup.py").exists() else [
+            f"the compiled build: {reason}"
+        ]
     try:
         trees.build(before)
     except trees.NoBuild as reason:
@@ -100,7 +116,13 @@ def builds_of(before: pathlib.Path, after: pathlib.Path) -> tuple[list[str], lis
     return ["pure", "compiled"], []
 
 
-def gate(root: pathlib.Path, base: str | None, program: pathlib.Path, numbers: Sequence[int], limit: float = verdict.LIMIT) -> int:
+def gate(
+    root: pathlib.Path,
+    base: str | None,
+    program: pathlib.Path,
+    numbers: Sequence[int],
+    limit: float = verdict.LIMIT,
+) -> int:
     """The exit status."""
     if callgrind.found() is None:
         return not_checked([callgrind.INSTALL])
@@ -121,7 +143,9 @@ def gate(root: pathlib.Path, base: str | None, program: pathlib.Path, numbers: S
             return BEYOND
     print(*verdict.table(found), sep="\n")
     beyond = [row for row in found if row.is_beyond]
-    print(f"gate: {len(found) - len(beyond)} of {len(found)} within {limit:.2f} x ({', '.join(builds)})")
+    print(
+        f"gate: {len(found) - len(beyond)} of {len(found)} within {limit:.2f} x ({', '.join(builds)})"
+    )
     return BEYOND if beyond else not_checked(missing)
 
 
@@ -133,15 +157,26 @@ def not_checked(reasons: Sequence[str]) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.gate", description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tools.gate", description=(__doc__ or "").split("\n", maxsplit=1)[0]
+    )
     parser.add_argument(
         "--base",
         metavar="COMMIT",
         help="compare with this one (default: the merge base with main; on main, what tests/tools/gate/base names)",
     )
-    parser.add_argument("--limit", type=float, default=verdict.LIMIT, help="of the ratio (default: %(default)s)")
-    parser.add_argument("--records", type=int, default=5000, help="of each workload (default: %(default)s)")
-    parser.add_argument("--singles", type=int, default=200, help="of those with a request for each record (default: %(default)s)")
+    parser.add_argument(
+        "--limit", type=float, default=verdict.LIMIT, help="of the ratio (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--records", type=int, default=5000, help="of each workload (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--singles",
+        type=int,
+        default=200,
+        help="of those with a request for each record (default: %(default)s)",
+    )
     chosen = parser.parse_args(words)
     return gate(ROOT, chosen.base, WORKLOADS, (chosen.records, chosen.singles), chosen.limit)
 

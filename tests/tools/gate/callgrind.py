@@ -74,11 +74,15 @@ def parts_of(outputs: Iterable[str]) -> list[int]:
         raise Crashed(f"callgrind's parts are {sorted(parts)}")
     before, steps, uncounted, *rest = [parts[number] for number in sorted(parts)]
     if before or not 0 < uncounted * _CLEAR < steps:
-        raise Crashed(f"the marks do not work: {before} before the first, {steps} for steps that count, {uncounted} for those that do not")
+        raise Crashed(
+            f"the marks do not work: {before} before the first, {steps} for steps that count, {uncounted} for those that do not"
+        )
     return rest
 
 
-def counted(program: Sequence[str], folder: pathlib.Path, environment: Mapping[str, str], layout: int = 0) -> tuple[list[int], list[str]]:
+def counted(
+    program: Sequence[str], folder: pathlib.Path, environment: Mapping[str, str], layout: int = 0
+) -> tuple[list[int], list[str]]:
     """Run a Python program with `folder` as its PYTHONPATH. Returns the instructions of each mark, and the program's output lines.
 
     Raises:
@@ -87,9 +91,22 @@ def counted(program: Sequence[str], folder: pathlib.Path, environment: Mapping[s
     with tempfile.TemporaryDirectory(prefix="callgrind-") as name:
         out = pathlib.Path(name)
         done = subprocess.run(
-            ("valgrind", *OPTIONS, f"--callgrind-out-file={out / _OUT}", sys.executable, "-P", *program),
+            (
+                "valgrind",
+                *OPTIONS,
+                f"--callgrind-out-file={out / _OUT}",
+                sys.executable,
+                "-P",
+                *program,
+            ),
             cwd=out,
-            env={**os.environ, **FIXED, "PYTHONPATH": f"{folder}{os.pathsep}{HERE}", LAYOUT: str(layout), **environment},
+            env={
+                **os.environ,
+                **FIXED,
+                "PYTHONPATH": f"{folder}{os.pathsep}{HERE}",
+                LAYOUT: str(layout),
+                **environment,
+            },
             capture_output=True,
             text=True,
             errors="replace",

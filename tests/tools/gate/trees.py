@@ -56,7 +56,9 @@ def base_of(root: pathlib.Path, named: str | None = None) -> str:
         break
     else:
         main, base = "", head
-    if base == head and not _git(root, "status", "--porcelain", "--", "aioproducer", "setup.py", "pyproject.toml"):
+    if base == head and not _git(
+        root, "status", "--porcelain", "--", "aioproducer", "setup.py", "pyproject.toml"
+    ):
         recorded = root / BASE
         if recorded.exists():
             return _commit(root, recorded.read_text(encoding="ascii").strip())
@@ -71,7 +73,9 @@ def _commit(root: pathlib.Path, name: str) -> str:
 
 def _git(root: pathlib.Path, *words: str) -> str:
     try:
-        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=root, capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         raise NoBase("there is no git: apt-get install git") from None
     if done.returncode:
@@ -83,7 +87,9 @@ def _git(root: pathlib.Path, *words: str) -> str:
 def extract(root: pathlib.Path, commit: str, folder: pathlib.Path) -> None:
     """Write a commit's files into a folder."""
     with tempfile.TemporaryFile() as archive:
-        subprocess.run(["git", "archive", "--format=tar", commit], cwd=root, stdout=archive, check=True)
+        subprocess.run(
+            ["git", "archive", "--format=tar", commit], cwd=root, stdout=archive, check=True
+        )
         archive.seek(0)
         with tarfile.open(fileobj=archive) as tar:
             tar.extractall(folder, filter="data")
@@ -114,10 +120,19 @@ def build(folder: pathlib.Path, flags: str = "") -> list[pathlib.Path]:
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None:
         raise NoBuild(f"no C compiler ({compiler}): apt-get install gcc")
-    added = {name: f"{os.environ.get(name, '')} {flags}".strip() for name in ("CFLAGS", "LDFLAGS")} if flags else {}
+    added = (
+        {name: f"{os.environ.get(name, '')} {flags}".strip() for name in ("CFLAGS", "LDFLAGS")}
+        if flags
+        else {}
+    )
     command = (sys.executable, "setup.py", "build_ext", "--inplace")
     _run(command, folder, {"AIOPRODUCER_PURE": "", "AIOPRODUCER_REQUIRE_EXT": "1", **added})
-    built = [path for suffix in (".so", ".pyd") for path in folder.rglob(f"*{suffix}") if "build" not in path.relative_to(folder).parts]
+    built = [
+        path
+        for suffix in (".so", ".pyd")
+        for path in folder.rglob(f"*{suffix}")
+        if "build" not in path.relative_to(folder).parts
+    ]
     if not built:
         raise BuildFailed("setup.py built nothing")
     return built

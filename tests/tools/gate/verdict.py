@@ -33,9 +33,14 @@ class Row:
         return self.ratio is not None and self.ratio > self.limit
 
 
-def rows(build: str, before: Mapping[str, float], after: Mapping[str, float], limit: float = LIMIT) -> list[Row]:
+def rows(
+    build: str, before: Mapping[str, float], after: Mapping[str, float], limit: float = LIMIT
+) -> list[Row]:
     """Of one build; a workload that only one tree can run has no ratio."""
-    return [Row(workload, build, before.get(workload), instructions, limit) for workload, instructions in after.items()]
+    return [
+        Row(workload, build, before.get(workload), instructions, limit)
+        for workload, instructions in after.items()
+    ]
 
 
 def smaller(counts: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:

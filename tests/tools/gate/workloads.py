@@ -95,7 +95,12 @@ async def single(producer: Producer[bytes, bytes], records: int) -> None:
 
 async def tick(producer: Producer[bytes, bytes], records: int) -> None:
     for first in range(0, records, TICK):
-        await asyncio.gather(*[await producer.send(TOPIC, VALUE, key) for key in KEYS[first : min(first + TICK, records)]])
+        await asyncio.gather(
+            *[
+                await producer.send(TOPIC, VALUE, key)
+                for key in KEYS[first : min(first + TICK, records)]
+            ]
+        )
 
 
 async def gather(producer: Producer[bytes, bytes], records: int) -> None:
@@ -104,7 +109,10 @@ async def gather(producer: Producer[bytes, bytes], records: int) -> None:
 
 
 async def stream(producer: Producer[bytes, bytes], records: int) -> None:
-    deliveries = [await producer.send(TOPIC, VALUE, key) for key in itertools.islice(itertools.cycle(KEYS), records)]
+    deliveries = [
+        await producer.send(TOPIC, VALUE, key)
+        for key in itertools.islice(itertools.cycle(KEYS), records)
+    ]
     await producer.flush()
     for delivery in deliveries:
         await delivery
@@ -153,7 +161,9 @@ async def opened(**options: Any) -> tuple[FakeCluster, Producer[bytes, bytes]]:
     cluster.network = Network()
     await cluster.__aenter__()
     cluster.create_topic(TOPIC, PARTITIONS)
-    producer: Producer[bytes, bytes] = Producer(**cluster.client_options, **options, chance=lambda: 0.5, wall_clock=lambda: MOMENT)
+    producer: Producer[bytes, bytes] = Producer(
+        **cluster.client_options, **options, chance=lambda: 0.5, wall_clock=lambda: MOMENT
+    )
     return cluster, await producer.__aenter__()
 
 
@@ -178,7 +188,11 @@ def run(name: str, records: int) -> int:
 
 def is_compiled() -> bool:
     """Return whether the send path is the compiled extension. Both builds import the other extensions."""
-    loaded = (module for name, module in sys.modules.items() if name.startswith("aioproducer.engine.") and name.endswith("._fast_path"))
+    loaded = (
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("aioproducer.engine.") and name.endswith("._fast_path")
+    )
     file = getattr(next(loaded, None), "__file__", None) or ""
     return file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
 
@@ -189,7 +203,14 @@ def main(records: int, singles: int) -> None:
         wanted = singles if name in COSTLY else records
         logged = run(name, wanted)
         assert logged == wanted, f"{name}: {logged} of {wanted} records are in the log"
-    print(json.dumps({"tree": str(pathlib.Path(aioproducer.__file__).parents[1]), "is_compiled": is_compiled()}))
+    print(
+        json.dumps(
+            {
+                "tree": str(pathlib.Path(aioproducer.__file__).parents[1]),
+                "is_compiled": is_compiled(),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

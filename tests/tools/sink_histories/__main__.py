@@ -24,8 +24,19 @@ RUNNERS = {"model": run_on_model, "fake": run_on_fake}
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tools.sink_histories")
     parser.add_argument("--seeds", required=True, metavar="A-B", help="the first and the last")
-    parser.add_argument("--on", choices=sorted(RUNNERS), default="model", help="what they run on (default: %(default)s)")
-    parser.add_argument("--most", type=int, default=5, metavar="N", help="end after so many wrong ones (default: %(default)s)")
+    parser.add_argument(
+        "--on",
+        choices=sorted(RUNNERS),
+        default="model",
+        help="what they run on (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=5,
+        metavar="N",
+        help="end after so many wrong ones (default: %(default)s)",
+    )
     parser.add_argument("--tell", action="store_true", help="print what happened, step by step")
     chosen = parser.parse_args()
     logging.getLogger("aioproducer").setLevel(logging.ERROR)
@@ -39,7 +50,11 @@ def main() -> int:
         print(*(log or ()), sep="\n", end="\n" if log else "")
         if history.violations:
             wrong += 1
-            print(f"seed {seed}: {history.plan if chosen.tell else ''}", *history.violations, sep="\n    ")
+            print(
+                f"seed {seed}: {history.plan if chosen.tell else ''}",
+                *history.violations,
+                sep="\n    ",
+            )
         if (seed - first + 1) % _TOLD_EVERY == 0:
             print(f"{seed - first + 1:,} histories so far", file=sys.stderr)
         if wrong >= chosen.most:

@@ -139,7 +139,9 @@ class _Query:
             self.refused = ""
 
     async def _batch(self, life: Life, batch: int, name: str) -> None:
-        tasks = [self.spawn(self._task(life, batch, task, name)) for task in range(life.layout.tasks)]
+        tasks = [
+            self.spawn(self._task(life, batch, task, name)) for task in range(life.layout.tasks)
+        ]
         running = asyncio.gather(*tasks, return_exceptions=True)
         if life.dies_after:
             done, _ = await asyncio.wait([running], timeout=life.dies_after)
@@ -149,24 +151,36 @@ class _Query:
         try:
             if None in reports:
                 raise _Failed("a task failed three times")
-            await self._call(commit_batch, self.process(f"{name} commit", life.driver), batch, reports)
+            await self._call(
+                commit_batch, self.process(f"{name} commit", life.driver), batch, reports
+            )
         except Death:
             raise
         except Exception as error:
             self._told(error, name)
-            await self._call(abort_batch, self.process(f"{name} abort", life.aborts), batch, reports)
+            await self._call(
+                abort_batch, self.process(f"{name} abort", life.aborts), batch, reports
+            )
             raise _Failed(str(error)) from error
 
     def _told(self, error: Exception, name: str) -> None:
         self.history.counts[type(error).__name__] += 1
         if self.history.log is not None:
-            self.history.log.append(f"{asyncio.get_running_loop().time():10.3f} {name}: {type(error).__name__}: {error}")
+            self.history.log.append(
+                f"{asyncio.get_running_loop().time():10.3f} {name}: {type(error).__name__}: {error}"
+            )
         if isinstance(error, HalfCommitted):
             self.refused = str(error)
         if not isinstance(error, (KafkaError, _Failed)):
             self.history.violations.append(f"{name}: not an error in words: {error!r}")
 
-    async def _call(self, call: Callable[..., Any], process: Process, batch: int, reports: list[TaskReport | None]) -> None:
+    async def _call(
+        self,
+        call: Callable[..., Any],
+        process: Process,
+        batch: int,
+        reports: list[TaskReport | None],
+    ) -> None:
         ledger = self.clients.make_ledger(process, self.plan.max_ends)
         extra = [self._reached(process)] if call is commit_batch else []
         await call(ledger, batch, reports, *extra)
@@ -191,7 +205,9 @@ class _Query:
                 racing.add(self.spawn(self._attempt(twin, batch, task, rows)))
             while racing:
                 # Spark loses an executor that does not answer, and starts the task elsewhere.
-                done, racing = await asyncio.wait(racing, timeout=life.patience, return_when=asyncio.FIRST_COMPLETED)
+                done, racing = await asyncio.wait(
+                    racing, timeout=life.patience, return_when=asyncio.FIRST_COMPLETED
+                )
                 for one in sorted(done, key=id):
                     failed = one.exception()
                     if failed is None:
@@ -201,7 +217,9 @@ class _Query:
                     break
         raise error
 
-    async def _attempt(self, process: Process, batch: int, task: int, rows: list[Row]) -> TaskReport:
+    async def _attempt(
+        self, process: Process, batch: int, task: int, rows: list[Row]
+    ) -> TaskReport:
         """What the writer does with a task, without Spark."""
         reached = self._reached(process)
         counts = (len(rows), len(rows) * BYTES, sum(row.checksum() for row in rows) % 2**64)
@@ -274,7 +292,9 @@ async def _recover(query: _Query, plan: Plan) -> None:
     for number in range(_QUIET_LIVES):
         if query.next >= plan.batches:
             return
-        layout = query.layouts[number % len(query.layouts)] if query.refused and query.layouts else usual
+        layout = (
+            query.layouts[number % len(query.layouts)] if query.refused and query.layouts else usual
+        )
         await _run_life(query, Life(layout), 100_000.0)
         await asyncio.sleep(1.0)
 
@@ -282,7 +302,9 @@ async def _recover(query: _Query, plan: Plan) -> None:
 def _check(history: History, query: _Query, committed: list[Row]) -> None:
     plan = history.plan
     if query.next < plan.batches:
-        history.violations.append(f"batch {query.next} did not end: {query.refused or 'no refusal'}")
+        history.violations.append(
+            f"batch {query.next} did not end: {query.refused or 'no refusal'}"
+        )
     counts = Counter(committed)
     for batch in range(query.next):
         for row in rows_of(batch, plan.rows):

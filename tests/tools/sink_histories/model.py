@@ -59,7 +59,9 @@ class Model:
         rotates: the chance that InitProducerId gives another producer id, as when the epochs are used up.
     """
 
-    def __init__(self, version: int, rng: random.Random, marker_delay: float = 0.0, rotates: float = 0.0) -> None:
+    def __init__(
+        self, version: int, rng: random.Random, marker_delay: float = 0.0, rotates: float = 0.0
+    ) -> None:
         self.version = version
         self.committed: list[Any] = []
         self.aborted: list[Any] = []
@@ -133,7 +135,9 @@ class Model:
             found = self._mapped(transactional_id, producer_id)
             is_again = epoch == found.epoch - 1
             if not (is_again or epoch == found.epoch) or (
-                found.state in {State.EMPTY, State.ONGOING} if is_again else found.state is State.PREPARING
+                found.state in {State.EMPTY, State.ONGOING}
+                if is_again
+                else found.state is State.PREPARING
             ):
                 raise broker_error("PRODUCER_FENCED")
         if found.state is State.ONGOING:
@@ -159,7 +163,10 @@ class Model:
         return found
 
     def _expire(self, transaction: Transaction, producer_id: int, epoch: int) -> None:
-        if transaction.state is State.ONGOING and (transaction.producer_id, transaction.epoch) == (producer_id, epoch):
+        if transaction.state is State.ONGOING and (transaction.producer_id, transaction.epoch) == (
+            producer_id,
+            epoch,
+        ):
             self._fence(transaction)
 
     def _fence(self, transaction: Transaction) -> None:
@@ -248,7 +255,9 @@ class ModelResolver:
     async def abort(self, prepared: PreparedTransaction) -> None:
         await _patiently(self._process, lambda: self._model.end(prepared, is_commit=False))
 
-    async def committed_offset(self, group: str, topic: str, *, stable: bool = True) -> Position | None:
+    async def committed_offset(
+        self, group: str, topic: str, *, stable: bool = True
+    ) -> Position | None:
         return await _patiently(self._process, lambda: self._model.read(group, stable=stable))
 
 
@@ -273,7 +282,10 @@ class ModelProducer:
         await self._init()
 
     async def _init(self) -> None:
-        self._holder = await _patiently(self.process, lambda: self._model.init(self._id, self.config.transaction_timeout_ms / 1000))
+        self._holder = await _patiently(
+            self.process,
+            lambda: self._model.init(self._id, self.config.transaction_timeout_ms / 1000),
+        )
         self._is_granted = True
 
     async def begin_transaction(self) -> None:
@@ -292,8 +304,12 @@ class ModelProducer:
         """Send rows, and wait until they are acknowledged."""
         await self._add(lambda transaction: transaction.rows.extend(rows))
 
-    async def send_position_to_transaction(self, job: str, number: int, cursor: str = "", *, topic: str) -> None:
-        await self._add(lambda transaction: self._model.offset(transaction, job, Position(number, cursor)))
+    async def send_position_to_transaction(
+        self, job: str, number: int, cursor: str = "", *, topic: str
+    ) -> None:
+        await self._add(
+            lambda transaction: self._model.offset(transaction, job, Position(number, cursor))
+        )
 
     async def prepare_transaction(self) -> PreparedTransaction:
         if not self._has_begun:
@@ -307,7 +323,9 @@ class ModelProducer:
 
     async def commit_transaction(self) -> None:
         try:
-            await _patiently(self.process, lambda: self._model.end(self._prepared(), is_commit=True))
+            await _patiently(
+                self.process, lambda: self._model.end(self._prepared(), is_commit=True)
+            )
         except Exception as error:
             raise self._fatal(error) from error
         self._is_open = False
@@ -318,7 +336,9 @@ class ModelProducer:
         self._is_open = False
         if self._has_begun:
             try:
-                await _patiently(self.process, lambda: self._model.end(self._prepared(), is_commit=False))
+                await _patiently(
+                    self.process, lambda: self._model.end(self._prepared(), is_commit=False)
+                )
             except Exception as error:
                 raise self._fatal(error) from error
 
@@ -327,7 +347,9 @@ class ModelProducer:
             self._is_open = False
             # As the producer's `stop`, which leaves the rest to the time-out.
             with contextlib.suppress(Exception):
-                await _patiently(self.process, lambda: self._model.end(self._prepared(), is_commit=False))
+                await _patiently(
+                    self.process, lambda: self._model.end(self._prepared(), is_commit=False)
+                )
 
     @staticmethod
     def _fatal(error: Exception) -> Exception:

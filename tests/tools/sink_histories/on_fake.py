@@ -6,12 +6,25 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aioproducer import KafkaError, Producer, ProducerConfig, TransactionResolver, TransactionTimeout
+from aioproducer import (
+    KafkaError,
+    Producer,
+    ProducerConfig,
+    TransactionResolver,
+    TransactionTimeout,
+)
 from aioproducer.spark.exactly_once import Ledger
 from aioproducer.spark.ledger_client import IdleProducers
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping
-from tests.tools.sink_histories.history import MAX_IDLE, NAME, TOPIC, AdoptedProducers, History, run_history
+from tests.tools.sink_histories.history import (
+    MAX_IDLE,
+    NAME,
+    TOPIC,
+    AdoptedProducers,
+    History,
+    run_history,
+)
 from tests.tools.sink_histories.plan import Plan, Row
 
 if TYPE_CHECKING:
@@ -65,7 +78,9 @@ class Mortal:
 class FakeClients:
     """Producers and the resolver of one fake cluster."""
 
-    def __init__(self, cluster: FakeCluster, resolver: TransactionResolver, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, cluster: FakeCluster, resolver: TransactionResolver, chance: Callable[[], float]
+    ) -> None:
         self.cluster = cluster
         self.chance = chance
         self.resolver = resolver
@@ -74,7 +89,10 @@ class FakeClients:
 
     def make_ledger(self, process: Process, max_ends: int) -> Ledger:
         config = ProducerConfig(
-            bootstrap_servers=self.cluster.bootstrap_servers, transaction_timeout_ms=60_000, max_block_ms=60_000, delivery_timeout_ms=60_000
+            bootstrap_servers=self.cluster.bootstrap_servers,
+            transaction_timeout_ms=60_000,
+            max_block_ms=60_000,
+            delivery_timeout_ms=60_000,
         )
         return Ledger(
             NAME,
@@ -121,14 +139,20 @@ def run_on_fake(seed: int, log: list[str] | None = None) -> History:
             cluster.create_topic(TOPIC, partitions=2)
             cluster.transactions.marker_delay = plan.marker_delay
             chance = random.Random(~plan.seed).random
-            async with TransactionResolver(bootstrap_servers=cluster.bootstrap_servers, dialer=cluster.network, chance=chance) as resolver:
+            async with TransactionResolver(
+                bootstrap_servers=cluster.bootstrap_servers, dialer=cluster.network, chance=chance
+            ) as resolver:
                 clients = FakeClients(cluster, resolver, chance)
                 try:
                     await run_history(history, clients)
                 finally:
                     await clients.close()
-            history.counts["histories with aborted rows"] += len(clients.rows("read_uncommitted")) > len(clients.rows("read_committed"))
-            history.violations += [f"violation of Kafka's rules: {violation}" for violation in cluster.violations]
+            history.counts["histories with aborted rows"] += len(
+                clients.rows("read_uncommitted")
+            ) > len(clients.rows("read_committed"))
+            history.violations += [
+                f"violation of Kafka's rules: {violation}" for violation in cluster.violations
+            ]
 
     run_jumping(main())
     return history

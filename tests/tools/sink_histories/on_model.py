@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 from aioproducer.spark.exactly_once import Ledger
 from aioproducer.spark.ledger_client import IdleProducers
 from aioproducer.testing.jumping import run_jumping
-from tests.tools.sink_histories.history import MAX_IDLE, NAME, TOPIC, AdoptedProducers, History, run_history
+from tests.tools.sink_histories.history import (
+    MAX_IDLE,
+    NAME,
+    TOPIC,
+    AdoptedProducers,
+    History,
+    run_history,
+)
 from tests.tools.sink_histories.model import Config, Model, ModelProducer, ModelResolver
 from tests.tools.sink_histories.plan import Plan
 

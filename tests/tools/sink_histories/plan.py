@@ -100,7 +100,10 @@ class Plan:
     def of(cls, seed: int) -> Plan:
         rng = random.Random(seed)
         usual = layout_of(rng)
-        lives = tuple(_life(rng, usual if rng.random() < 0.6 else layout_of(rng)) for _ in range(rng.randint(1, 4)))
+        lives = tuple(
+            _life(rng, usual if rng.random() < 0.6 else layout_of(rng))
+            for _ in range(rng.randint(1, 4))
+        )
         return cls(
             seed=seed,
             version=rng.choice((1, 2, 2)),
@@ -123,7 +126,11 @@ def layout_of(rng: random.Random) -> Layout:
 
 
 def _life(rng: random.Random, layout: Layout) -> Life:
-    attempts = {(task, attempt): Fault.chosen(rng, 0.25, 14) for task in range(layout.tasks) for attempt in range(3)}
+    attempts = {
+        (task, attempt): Fault.chosen(rng, 0.25, 14)
+        for task in range(layout.tasks)
+        for attempt in range(3)
+    }
     return Life(
         layout,
         driver=Fault.chosen(rng, 0.8, 24),

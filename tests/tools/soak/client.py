@@ -60,11 +60,20 @@ class Client:
 
     def tasks(self, rate: float) -> list[asyncio.Task[None]]:
         """Start the sending tasks."""
-        ways: dict[str, Callable[[int], Coroutine[Any, Any, None]]] = {"keyed": self._keyed, "keyless": self._keyless, "many": self._many}
-        started = [asyncio.create_task(self._keep_on(ways[name], part * (rate - _WAITED_FOR))) for name, part in _PARTS]
+        ways: dict[str, Callable[[int], Coroutine[Any, Any, None]]] = {
+            "keyed": self._keyed,
+            "keyless": self._keyless,
+            "many": self._many,
+        }
+        started = [
+            asyncio.create_task(self._keep_on(ways[name], part * (rate - _WAITED_FOR)))
+            for name, part in _PARTS
+        ]
         return [*started, asyncio.create_task(self._keep_on(self._one, _WAITED_FOR, most=1))]
 
-    async def _keep_on(self, send: Callable[[int], Coroutine[Any, Any, None]], rate: float, most: int = 1_000_000) -> None:
+    async def _keep_on(
+        self, send: Callable[[int], Coroutine[Any, Any, None]], rate: float, most: int = 1_000_000
+    ) -> None:
         together = min(max(int(rate * _TICK), 1), most)
         pace = Pace(rate)
         while True:
@@ -108,12 +117,16 @@ class Client:
 
 async def run(chosen: argparse.Namespace) -> None:
     """Send until stdin ends. Prints a sample now and then, and one at the end."""
-    async with Producer(bootstrap_servers=chosen.bootstrap_server, **json.loads(chosen.options)) as producer:
+    async with Producer(
+        bootstrap_servers=chosen.bootstrap_server, **json.loads(chosen.options)
+    ) as producer:
         client = Client(producer, chosen.topic)
         tasks = client.tasks(chosen.rate)
         stop = asyncio.create_task(until_stdin_ends())
         while not stop.done():
-            ended, _ = await asyncio.wait([stop, *tasks], timeout=chosen.every, return_when=asyncio.FIRST_COMPLETED)
+            ended, _ = await asyncio.wait(
+                [stop, *tasks], timeout=chosen.every, return_when=asyncio.FIRST_COMPLETED
+            )
             for task in ended - {stop}:
                 raise RuntimeError("a task ended by itself") from task.exception()
             if not ended:

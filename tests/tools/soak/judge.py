@@ -61,7 +61,9 @@ def slope(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
     Raises:
         statistics.StatisticsError: there are fewer than two.
     """
-    return statistics.linear_regression([sample.at for sample in samples], [value(sample) for sample in samples]).slope
+    return statistics.linear_regression(
+        [sample.at for sample in samples], [value(sample) for sample in samples]
+    ).slope
 
 
 def complaints(samples: Sequence[Sample], rate: float, written: int) -> list[str]:
@@ -86,7 +88,9 @@ def _grown(kept: Sequence[Sample]) -> Iterator[str]:
     third = len(kept) // 3
     for name in ("tasks", "sockets"):
         most = sorted(getattr(sample, name) for sample in kept[:third])[int(MOST * third)]
-        least = sorted((getattr(sample, name) for sample in kept[-third:]), reverse=True)[int(MOST * third)]
+        least = sorted((getattr(sample, name) for sample in kept[-third:]), reverse=True)[
+            int(MOST * third)
+        ]
         if least > most:
             yield f"{name}: {least} in the last third, {most} in the first"
 

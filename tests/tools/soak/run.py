@@ -27,10 +27,20 @@ _ROOT: Final = pathlib.Path(__file__).parents[3]
 _TOPIC: Final = "soaked"
 _PARTITIONS: Final = 6
 # the log takes a few hundred MiB on the disk, at any rate
-_PROPERTIES: Final = {"log.retention.check.interval.ms": 5_000, "log.segment.delete.delay.ms": 1_000}
-_RETENTION: Final = {"retention.bytes": 16 * 2**20, "segment.bytes": 4 * 2**20, "file.delete.delay.ms": 1_000}
+_PROPERTIES: Final = {
+    "log.retention.check.interval.ms": 5_000,
+    "log.segment.delete.delay.ms": 1_000,
+}
+_RETENTION: Final = {
+    "retention.bytes": 16 * 2**20,
+    "segment.bytes": 4 * 2**20,
+    "file.delete.delay.ms": 1_000,
+}
 _STOP_SECONDS: Final = 180.0  # the client's `flush` waits at most as long as a record may live
-_SLOW: Final = (50_000, 2_000_000)  # bytes a second of a connection before it is cut in the middle of a request or an answer
+_SLOW: Final = (
+    50_000,
+    2_000_000,
+)  # bytes a second of a connection before it is cut in the middle of a request or an answer
 
 
 class ClientFailed(Exception):
@@ -82,7 +92,9 @@ async def soak(chosen: Chosen, tell: Callable[[Soaked], object] = lambda _: None
         async with _client(cluster.bootstrap_servers, chosen) as client:
             reading = asyncio.create_task(_read(client, soaked, tell))
             cutting = asyncio.create_task(_cut(cluster.proxies[1], chosen, soaked))
-            await asyncio.wait([reading, cutting], timeout=chosen.minutes * 60, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [reading, cutting], timeout=chosen.minutes * 60, return_when=asyncio.FIRST_COMPLETED
+            )
             cutting.cancel()
             await asyncio.wait([cutting])
             cluster.proxies[1].heal()
@@ -94,10 +106,22 @@ async def soak(chosen: Chosen, tell: Callable[[Soaked], object] = lambda _: None
 
 @contextlib.asynccontextmanager
 async def _client(bootstrap_server: str, chosen: Chosen) -> AsyncIterator[Process]:
-    words = ("--bootstrap-server", bootstrap_server, "--topic", _TOPIC, "--rate", str(chosen.rate), "--every", str(chosen.every))
+    words = (
+        "--bootstrap-server",
+        bootstrap_server,
+        "--topic",
+        _TOPIC,
+        "--rate",
+        str(chosen.rate),
+        "--every",
+        str(chosen.every),
+    )
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.tools.soak.client", *words, "--options", chosen.options), cwd=_ROOT, stdin=pipe, stdout=pipe
+        *(sys.executable, "-m", "tests.tools.soak.client", *words, "--options", chosen.options),
+        cwd=_ROOT,
+        stdin=pipe,
+        stdout=pipe,
     )
     try:
         yield process

@@ -31,10 +31,23 @@ if TYPE_CHECKING:
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.tools.spark_faults", description="Kill a streaming query, and count its rows.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tools.spark_faults",
+        description="Kill a streaming query, and count its rows.",
+    )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join((*CASES, MERGED.name)))
-    parser.add_argument("--all", action="store_true", help="Spark's own sink and at_least_once as well, if no cases are named")
-    parser.add_argument("--seed", type=int, default=0, metavar="NUMBER", help="other kills at random, and other poisoned rows")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="Spark's own sink and at_least_once as well, if no cases are named",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="NUMBER",
+        help="other kills at random, and other poisoned rows",
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the queries' files there")
     chosen = parser.parse_args(words)
     unknown = [name for name in chosen.cases if name not in CASES and name != MERGED.name]

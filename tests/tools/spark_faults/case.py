@@ -105,7 +105,11 @@ class Case:
 
     def seeded(self, seed: int) -> Case:
         """Return the case with other choices at random, if it has any: 0 is the case itself."""
-        kills = dataclasses.replace(self.kills, seed=self.kills.seed + _SEEDS_APART * seed) if self.kills else None
+        kills = (
+            dataclasses.replace(self.kills, seed=self.kills.seed + _SEEDS_APART * seed)
+            if self.kills
+            else None
+        )
         poison = tuple(sorted((number + _ROWS_APART * seed) % self.rows for number in self.poison))
         return dataclasses.replace(self, kills=kills, poison=poison)
 

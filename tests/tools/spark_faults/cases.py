@@ -89,13 +89,28 @@ def _scripted() -> Iterator[Case]:
     # the driver dies after one EndTxn of six, and the others time out before it is back: those tasks are written again
     yield Case(name="lost", runs=(_ONE_ENDED, Run(options=_LONG, after=_UNTIL_EXPIRED)))
     # the same, but the next run has twelve tasks: it is refused, in words, and the run with six goes on
-    refused = Run(options=_LONG, source_options=_TWELVE, after=_UNTIL_EXPIRED, dies=True, says=r"half committed.* 12 tasks")
+    refused = Run(
+        options=_LONG,
+        source_options=_TWELVE,
+        after=_UNTIL_EXPIRED,
+        dies=True,
+        says=r"half committed.* 12 tasks",
+    )
     yield Case(name="layout", runs=(_ONE_ENDED, refused, Run(options=_LONG)))
     # in time, the decided transactions are committed for any number of tasks
-    yield Case(name="layout_forward", runs=(dataclasses.replace(_ONE_ENDED, options=_LONG), Run(options=_LONG, source_options=_TWELVE)))
+    yield Case(
+        name="layout_forward",
+        runs=(
+            dataclasses.replace(_ONE_ENDED, options=_LONG),
+            Run(options=_LONG, source_options=_TWELVE),
+        ),
+    )
     # nothing of the batch was committed when all timed out: it is written again, in any layout
     decided = Run(options=_SHORT, faults=(at("decided", 2, "driver"),), dies=True)
-    yield Case(name="late", runs=(decided, Run(options=_LONG, source_options=_TWELVE, after=_UNTIL_EXPIRED)))
+    yield Case(
+        name="late",
+        runs=(decided, Run(options=_LONG, source_options=_TWELVE, after=_UNTIL_EXPIRED)),
+    )
     slept = Run(
         options=_SHORT,
         faults=(at("prepared", 1, "sleep", partition=0, seconds=30.0),),
@@ -103,7 +118,12 @@ def _scripted() -> Iterator[Case]:
         says="transaction.timeout.ms",
     )
     yield Case(name="expired", runs=(slept, Run()))
-    stopped = Run(faults=(at("undecided", 2, "stop", seconds=5.0),), is_stopped=True, dies=True, says="AnotherDriver|[Ff]enced")
+    stopped = Run(
+        faults=(at("undecided", 2, "stop", seconds=5.0),),
+        is_stopped=True,
+        dies=True,
+        says="AnotherDriver|[Ff]enced",
+    )
     yield Case(name="zombie", runs=(stopped, Run()))
 
 
@@ -114,17 +134,33 @@ def _random() -> Iterator[Case]:
         long = dataclasses.replace(slow, poison=tuple(range(4_999, _MORE, 10_000)))
         yield dataclasses.replace(long, name=f"poison{end}")
         # some tasks meet more than one, and a query ends that meets three
-        yield dataclasses.replace(long, name=f"poison2{end}", poison=tuple(range(2_499, _MORE, 5_000)), again=9, seconds=480.0)
+        yield dataclasses.replace(
+            long,
+            name=f"poison2{end}",
+            poison=tuple(range(2_499, _MORE, 5_000)),
+            again=9,
+            seconds=480.0,
+        )
         for case, kinds, count, seed in (
             ("drivers", ("driver",), 12, 3),
             ("random", ("worker", "worker", "driver"), 25, 7),
             ("random2", ("worker", "driver", "driver"), 25, 8),
         ):
-            yield dataclasses.replace(slow, name=f"{case}{end}", kills=Kills(kinds=kinds, count=count, seed=seed))
+            yield dataclasses.replace(
+                slow, name=f"{case}{end}", kills=Kills(kinds=kinds, count=count, seed=seed)
+            )
         brokers = Kills(kinds=("broker",), count=8, every=(0.05, 4.0), seed=4)
-        yield dataclasses.replace(slow, name=f"brokers{end}", kills=brokers, kafka="three", options={**options, **_LONG} if options else {})
+        yield dataclasses.replace(
+            slow,
+            name=f"brokers{end}",
+            kills=brokers,
+            kafka="three",
+            options={**options, **_LONG} if options else {},
+        )
         executors = Kills(kinds=("executor", "worker", "executor"), count=10, seed=5)
-        yield dataclasses.replace(slow, name=f"executors{end}", kills=executors, master="local-cluster[2,1,1024]")
+        yield dataclasses.replace(
+            slow, name=f"executors{end}", kills=executors, master="local-cluster[2,1,1024]"
+        )
 
 
 CASES: Final[Mapping[str, Case]] = {case.name: case for case in (*_scripted(), *_random())}

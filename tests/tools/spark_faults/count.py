@@ -61,23 +61,43 @@ def count(bootstrap_servers: str, topic: str, rows: int, *, seconds: float = 30.
     records = committed.total()
     strange = sum(times for number, times in committed.items() if not 0 <= number < rows)
     found = sum(0 <= number < rows for number in committed)
-    return Counted(records, rows - found, records - len(committed), strange, everything.total() - records, not is_whole)
+    return Counted(
+        records,
+        rows - found,
+        records - len(committed),
+        strange,
+        everything.total() - records,
+        not is_whole,
+    )
 
 
 def _ends(bootstrap_servers: str, topic: str, seconds: float) -> dict[TopicPartition, int]:
     """Return the end of each partition's log. A reader with read_committed would be told the last stable offset."""
     with _consumer(bootstrap_servers, "read_uncommitted") as consumer:
-        partitions = [TopicPartition(topic, number) for number in consumer.list_topics(topic, timeout=seconds).topics[topic].partitions]
-        return {partition: consumer.get_watermark_offsets(partition, timeout=seconds)[1] for partition in partitions}
+        partitions = [
+            TopicPartition(topic, number)
+            for number in consumer.list_topics(topic, timeout=seconds).topics[topic].partitions
+        ]
+        return {
+            partition: consumer.get_watermark_offsets(partition, timeout=seconds)[1]
+            for partition in partitions
+        }
 
 
-def _numbers(bootstrap_servers: str, ends: dict[TopicPartition, int], isolation: str, seconds: float) -> tuple[Counter[int], bool]:
+def _numbers(
+    bootstrap_servers: str, ends: dict[TopicPartition, int], isolation: str, seconds: float
+) -> tuple[Counter[int], bool]:
     """Return how often each number is read, and whether all partitions were read to their ends."""
     seen: Counter[int] = Counter()
     until = time.monotonic() + seconds
     behind = {partition.partition: end for partition, end in ends.items() if end}
     with _consumer(bootstrap_servers, isolation) as consumer:
-        consumer.assign([TopicPartition(partition.topic, partition.partition, OFFSET_BEGINNING) for partition in ends])
+        consumer.assign(
+            [
+                TopicPartition(partition.topic, partition.partition, OFFSET_BEGINNING)
+                for partition in ends
+            ]
+        )
         while behind and time.monotonic() < until:
             for message in consumer.consume(_AT_ONCE, _POLL_SECONDS):
                 error = message.error()

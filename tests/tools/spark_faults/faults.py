@@ -52,7 +52,11 @@ class Fault:
 
     def is_at(self, step: str, where: Mapping[str, Any]) -> bool:
         """Return whether this step, at this place, is the fault's."""
-        return self.at == step and where.get("batch") == self.batch and all(where.get(name) == value for name, value in self.where.items())
+        return (
+            self.at == step
+            and where.get("batch") == self.batch
+            and all(where.get(name) == value for name, value in self.where.items())
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +68,9 @@ class Struck:
     moment: float
 
 
-def strike(faults: Iterable[Fault], folder: Path, driver: int, step: str, where: Mapping[str, Any]) -> None:
+def strike(
+    faults: Iterable[Fault], folder: Path, driver: int, step: str, where: Mapping[str, Any]
+) -> None:
     """Run those of the faults that are at this step and did not strike before.
 
     Args:
@@ -96,7 +102,11 @@ def note(name: str, do: str, folder: Path) -> bool:
 def struck(folder: Path) -> list[Struck]:
     """Return the faults that struck so far."""
     path = folder / _LOG
-    return [Struck(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return (
+        [Struck(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+        if path.exists()
+        else []
+    )
 
 
 def _do(fault: Fault, driver: int) -> None:

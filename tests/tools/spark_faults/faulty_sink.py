@@ -86,17 +86,27 @@ class FaultyWriter(StreamWriter):
         task = TaskContext.get()
         if task is None or self._batch is not None:
             return {} if self._batch is None else {"batch": self._batch}
-        return {"batch": int(task.getLocalProperty(_BATCH)), "partition": task.partitionId(), "attempt": task.attemptNumber()}
+        return {
+            "batch": int(task.getLocalProperty(_BATCH)),
+            "partition": task.partitionId(),
+            "attempt": task.attemptNumber(),
+        }
 
 
 def states_of(folder: Path, batch: int) -> list[list[str]]:
     """Return the states of a batch's tasks, at each commit of it."""
     path = folder / _STATES
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    lines = (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if path.exists()
+        else []
+    )
     return [line["states"] for line in lines if line["batch"] == batch]
 
 
 def _note_states(folder: Path, batch: int, messages: list[WriterCommitMessage | None]) -> None:
-    states = [str(getattr(getattr(message, "report", message), "state", "")) for message in messages]
+    states = [
+        str(getattr(getattr(message, "report", message), "state", "")) for message in messages
+    ]
     with (folder / _STATES).open("a", encoding="utf-8") as file:
         file.write(json.dumps({"batch": batch, "states": states}) + "\n")

@@ -31,7 +31,9 @@ __all__ = ["DIED", "FAILED", "Driver", "Job", "Outcome"]
 
 FAILED: Final = 3
 DIED: Final = "the driver died"
-_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # starts fastest, and takes the fewest threads
+_JVM: Final = (
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # starts fastest, and takes the fewest threads
+)
 _WORDS: Final = 6_000
 _FIRST: Final = 10  # batches that warm up, when there are more than twice as many
 
@@ -75,7 +77,13 @@ class Job:
     @classmethod
     def read(cls, folder: Path) -> Job:
         told = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-        return cls(**told | {"faults": tuple(Fault(**fault) for fault in told["faults"]), "poison": tuple(told["poison"])})
+        return cls(
+            **told
+            | {
+                "faults": tuple(Fault(**fault) for fault in told["faults"]),
+                "poison": tuple(told["poison"]),
+            }
+        )
 
     def write(self, folder: Path) -> None:
         (folder / "job.json").write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
@@ -120,7 +128,11 @@ class Outcome:
     def read(cls, folder: Path) -> list[Outcome]:
         """Return the outcomes of the queries of one process, in their order: the last one is missing if its driver was killed."""
         path = folder / "outcomes.log"
-        return [cls(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        return (
+            [cls(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+            if path.exists()
+            else []
+        )
 
     @staticmethod
     def forget(folder: Path) -> None:
@@ -133,15 +145,27 @@ class Outcome:
 
 
 def rows_of(spark: SparkSession, job: Job, folder: Path) -> DataFrame:
-    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", job.bootstrap_servers).option("subscribe", job.source)
-    reader = reader.options(**{"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(job.per_batch), **job.source_options})
+    reader = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", job.bootstrap_servers)
+        .option("subscribe", job.source)
+    )
+    reader = reader.options(
+        **{
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(job.per_batch),
+            **job.source_options,
+        }
+    )
     rows = reader.load().select("key", "value")
     if job.poison or job.slow:
         rows = rows.mapInArrow(PoisonedStage(frozenset(job.poison), folder, job.slow), rows.schema)
     return rows
 
 
-def writer_of(spark: SparkSession, job: Job, rows: DataFrame, folder: Path) -> DataStreamWriter[Any]:
+def writer_of(
+    spark: SparkSession, job: Job, rows: DataFrame, folder: Path
+) -> DataStreamWriter[Any]:
     # each is imported only where it is used: the tool proves itself on Spark's own sink as well
     name, more = job.format, {}
     if job.format == "aioproducer":
@@ -153,7 +177,11 @@ def writer_of(spark: SparkSession, job: Job, rows: DataFrame, folder: Path) -> D
         from tests.tools.spark_faults.dropping_sink import DroppingSink
 
         spark.dataSource.register(DroppingSink)
-    writer = rows.writeStream.format(name).outputMode("append").option("checkpointLocation", str(folder / "checkpoint"))
+    writer = (
+        rows.writeStream.format(name)
+        .outputMode("append")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+    )
     if job.format in {"aioproducer", "kafka"}:
         more |= {"kafka.bootstrap.servers": job.bootstrap_servers, "topic": job.sink}
     return writer.options(**more, **job.options).trigger(availableNow=True)
@@ -164,10 +192,16 @@ def outcome_of(query: Any, seconds: float) -> Outcome:
     steady = progress[_FIRST:] if len(progress) > 2 * _FIRST else progress
 
     def median(name: str) -> float:
-        return float(statistics.median(one.durationMs.get(name, 0) for one in steady)) if steady else 0.0
+        return (
+            float(statistics.median(one.durationMs.get(name, 0) for one in steady))
+            if steady
+            else 0.0
+        )
 
     rows = sum(one.numInputRows for one in progress)
-    return Outcome("", round(seconds, 2), len(progress), rows, median("triggerExecution"), median("addBatch"))
+    return Outcome(
+        "", round(seconds, 2), len(progress), rows, median("triggerExecution"), median("addBatch")
+    )
 
 
 def run(folder: Path) -> int:
@@ -183,7 +217,12 @@ def run(folder: Path) -> int:
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.log.level": "OFF",
     }
-    spark = session("spark_faults", master=job.master, shuffle_partitions=2, extra_conf=settings | dict(job.conf))
+    spark = session(
+        "spark_faults",
+        master=job.master,
+        shuffle_partitions=2,
+        extra_conf=settings | dict(job.conf),
+    )
     Driver(os.getpid(), spark._jvm.java.lang.ProcessHandle.current().pid()).write(folder)
     try:
         for _ in range(1 + job.again):

@@ -23,9 +23,22 @@ def table(results: Sequence[Result]) -> Table:
     shown.add_column("")
     for result in results:
         counted = result.counted
-        numbers = (result.runs, counted.records, counted.lost, counted.doubled, counted.aborted, round(result.seconds))
+        numbers = (
+            result.runs,
+            counted.records,
+            counted.lost,
+            counted.doubled,
+            counted.aborted,
+            round(result.seconds),
+        )
         struck = " ".join(f"{do} {times}" for do, times in sorted(result.struck.items()))
-        shown.add_row(result.case.name, sink(result), struck, *(f"{number:,}" for number in numbers), verdict(result))
+        shown.add_row(
+            result.case.name,
+            sink(result),
+            struck,
+            *(f"{number:,}" for number in numbers),
+            verdict(result),
+        )
     return shown
 
 
@@ -54,7 +67,10 @@ def sums(results: Sequence[Result]) -> list[str]:
     for name in dict.fromkeys(map(sink, results)):
         some = [result for result in results if sink(result) == name]
         met = sum(result.faults for result in some if result.counted.aborted)
-        lost, doubled, records = (sum(getattr(result.counted, what) for result in some) for what in ("lost", "doubled", "records"))
+        lost, doubled, records = (
+            sum(getattr(result.counted, what) for result in some)
+            for what in ("lost", "doubled", "records")
+        )
         share = 100 * doubled / max(1, records - doubled)
         lines.append(
             f"{name}: {sum(result.faults for result in some)} faults, {met} of them in cases whose log has aborted records; "

@@ -79,7 +79,9 @@ class CaseRun:
             await self._wake(run, process)
         await self._stage.settle()
         # in a thread: the consumer blocks, and the brokers' owner is in this loop
-        counted = await asyncio.to_thread(count, self._stage.bootstrap_servers, self._sink, self._case.rows)
+        counted = await asyncio.to_thread(
+            count, self._stage.bootstrap_servers, self._sink, self._case.rows
+        )
         faults = Counter(one.do for one in struck(self._folder)) + self._killed
         seconds = time.monotonic() - began
         return Result(
@@ -106,9 +108,13 @@ class CaseRun:
         """Note a complaint if a run ended in another way than the case says."""
         error = outcome.error
         if bool(error) != run.dies:
-            self._complaints.append(f"run {self._runs} {'ended well' if run.dies else error[:_SAID]}")
+            self._complaints.append(
+                f"run {self._runs} {'ended well' if run.dies else error[:_SAID]}"
+            )
         elif not re.search(run.says, error, re.DOTALL):
-            self._complaints.append(f"run {self._runs} did not say {run.says!r} but: {error[:_SAID]}")
+            self._complaints.append(
+                f"run {self._runs} did not say {run.says!r} but: {error[:_SAID]}"
+            )
 
     async def _once(self, run: Run, again: int = 0) -> Outcome:
         """Run a driver, which starts its query so often again when that fails. Returns how the last one ended."""
@@ -119,12 +125,18 @@ class CaseRun:
             self._left = 0.0
         if Driver.read(self._folder) is None:
             log = (self._folder / "job.log").read_text(encoding="utf-8", errors="replace")
-            raise RuntimeError(f"run {self._runs} of {self._case.name} had no driver:\n{log[-_SAID * 5 :]}")
+            raise RuntimeError(
+                f"run {self._runs} of {self._case.name} had no driver:\n{log[-_SAID * 5 :]}"
+            )
         outcomes = Outcome.read(self._folder) or [Outcome(DIED)]
         self._runs += len(outcomes) - 1
-        self._errors += [_gist(outcome.error) for outcome in outcomes if outcome.error not in {"", DIED}]
+        self._errors += [
+            _gist(outcome.error) for outcome in outcomes if outcome.error not in {"", DIED}
+        ]
         how = _gist(outcomes[-1].error)[:120] or "through"
-        self._tell(f"{self._case.name}: run {self._runs}: {how}; {sum(self._killed.values()) + len(struck(self._folder))} faults")
+        self._tell(
+            f"{self._case.name}: run {self._runs}: {how}; {sum(self._killed.values()) + len(struck(self._folder))} faults"
+        )
         return outcomes[-1]
 
     async def _start_and_stop(self, run: Run) -> asyncio.subprocess.Process:
@@ -181,7 +193,11 @@ class CaseRun:
 
     def _job(self, run: Run) -> Job:
         case = self._case
-        small = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"} if case.slow or case.poison else {}
+        small = (
+            {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+            if case.slow or case.poison
+            else {}
+        )
         return Job(
             bootstrap_servers=self._stage.bootstrap_servers,
             source=self._stage.source(case.rows),
@@ -208,7 +224,9 @@ class CaseRun:
             async with asyncio.timeout(self._case.seconds + _START_SECONDS):
                 await process.wait()
         except TimeoutError:
-            self._complaints.append(f"run {self._runs} had not ended after {self._case.seconds + _START_SECONDS:g} s")
+            self._complaints.append(
+                f"run {self._runs} had not ended after {self._case.seconds + _START_SECONDS:g} s"
+            )
         finally:
             if killing:
                 killing.cancel()
@@ -262,7 +280,10 @@ def _gist(error: str) -> str:
     python = [
         line
         for line in lines
-        if re.match(r"^[\w.]+(Error|Lost|Committed|Fenced|TooOld|AnotherDriver|Injected|Exception|Failed|Timeout)\b.*: ", line)
+        if re.match(
+            r"^[\w.]+(Error|Lost|Committed|Fenced|TooOld|AnotherDriver|Injected|Exception|Failed|Timeout)\b.*: ",
+            line,
+        )
     ]
     said = python[-1] if python else lines[0] if lines else ""
     # with the ids of query and run, no two failures would say the same

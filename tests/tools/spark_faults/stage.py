@@ -110,7 +110,9 @@ def _made(kind: Kafka) -> KafkaServer | KafkaCluster:
     if kind == "three":
         return KafkaCluster(properties=_PROPERTIES, heap="384m", start_timeout=_START_SECONDS)
     features = {"transaction.version": 1} if kind == "version-1" else None
-    return KafkaServer(properties=_PROPERTIES, features=features, heap="768m", start_timeout=_START_SECONDS)
+    return KafkaServer(
+        properties=_PROPERTIES, features=features, heap="768m", start_timeout=_START_SECONDS
+    )
 
 
 async def fill(bootstrap_servers: str, topic: str, rows: int, size: int = _SIZE) -> None:

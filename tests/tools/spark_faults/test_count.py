@@ -23,13 +23,17 @@ def test_what_is_counted(kafka_server: ServerThread) -> None:
     kafka_server.create_topic(topic, 2)
 
     async def write() -> None:
-        async with Producer(bootstrap_servers=kafka_server.bootstrap_servers, transactional_id=topic) as producer:
+        async with Producer(
+            bootstrap_servers=kafka_server.bootstrap_servers, transactional_id=topic
+        ) as producer:
             await producer.begin_transaction()
             await producer.send_many(topic, [b"%d xx" % number for number in (5, 6, 7)])
             await producer.flush()
             await producer.abort_transaction()
             async with producer.transaction():
-                await producer.send_many(topic, [b"%d xx" % number for number in (*range(8), 0, 77)])
+                await producer.send_many(
+                    topic, [b"%d xx" % number for number in (*range(8), 0, 77)]
+                )
 
     asyncio.run(write())
     counted = count(kafka_server.bootstrap_servers, topic, 10)
@@ -42,12 +46,18 @@ def test_an_open_transaction_is_seen(kafka_server: ServerThread) -> None:
     kafka_server.create_topic(topic)
 
     async def counted() -> Counted:
-        async with Producer(bootstrap_servers=kafka_server.bootstrap_servers, transactional_id=topic) as producer:
+        async with Producer(
+            bootstrap_servers=kafka_server.bootstrap_servers, transactional_id=topic
+        ) as producer:
             await producer.begin_transaction()
             await producer.send_many(topic, [b"0 xx"])
             await producer.flush()
-            found = await asyncio.to_thread(count, kafka_server.bootstrap_servers, topic, 1, seconds=1.5)
+            found = await asyncio.to_thread(
+                count, kafka_server.bootstrap_servers, topic, 1, seconds=1.5
+            )
             await producer.abort_transaction()
             return found
 
-    assert asyncio.run(counted()) == Counted(records=0, lost=1, doubled=0, strange=0, aborted=1, is_stuck=True)
+    assert asyncio.run(counted()) == Counted(
+        records=0, lost=1, doubled=0, strange=0, aborted=1, is_stuck=True
+    )

@@ -21,9 +21,16 @@ HERE = {"batch": 3, "partition": 1, "attempt": 0}
 
 @pytest.mark.parametrize(
     ("step", "where"),
-    [("written", HERE), ("rows", {**HERE, "batch": 2}), ("rows", {**HERE, "attempt": 1}), ("rows", {"batch": 3, "partition": 1})],
+    [
+        ("written", HERE),
+        ("rows", {**HERE, "batch": 2}),
+        ("rows", {**HERE, "attempt": 1}),
+        ("rows", {"batch": 3, "partition": 1}),
+    ],
 )
-def test_a_fault_elsewhere_does_not_strike(tmp_path: Path, step: str, where: dict[str, int]) -> None:
+def test_a_fault_elsewhere_does_not_strike(
+    tmp_path: Path, step: str, where: dict[str, int]
+) -> None:
     """Another step, batch, attempt, or a step that does not say its attempt."""
     strike([RAISE], tmp_path, 0, step, where)
     assert struck(tmp_path) == []
@@ -45,7 +52,9 @@ def test_no_two_faults_of_a_case_have_one_name(case: Case) -> None:
 
 
 def result(case: Case, **found: int) -> Result:
-    counted = dataclasses.replace(Counted(records=100, lost=0, doubled=0, strange=0, aborted=0, is_stuck=False), **found)
+    counted = dataclasses.replace(
+        Counted(records=100, lost=0, doubled=0, strange=0, aborted=0, is_stuck=False), **found
+    )
     return Result(case=case, struck={"raise": 2, "driver": 1}, runs=2, counted=counted, seconds=1.0)
 
 

@@ -17,7 +17,9 @@ async def main() -> None:
     async with FakeCluster() as cluster:
         cluster.create_topic("orders")
         try:
-            async with Producer(**cluster.client_options, linger_ms=60_000, close_timeout_ms=5000) as producer:
+            async with Producer(
+                **cluster.client_options, linger_ms=60_000, close_timeout_ms=5000
+            ) as producer:
                 for number in range(100):
                     await producer.send("orders", b"%d" % number)
                 print("sending", flush=True)
@@ -26,7 +28,9 @@ async def main() -> None:
             print("logged", len(cluster.values("orders")), flush=True)
 
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background of a shell starts without this handler
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # a program in the background of a shell starts without this handler
 try:
     asyncio.run(main())
 except asyncio.CancelledError:

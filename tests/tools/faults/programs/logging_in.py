@@ -11,7 +11,11 @@ async def main() -> None:
     security = ListenerSecurity("SASL_SSL", users={"alice": "canary-alice"})
     async with FakeCluster(security=security) as cluster:
         cluster.create_topic("orders")
-        login = {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "alice", "sasl_password": "canary-alice"}
+        login = {
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_username": "alice",
+            "sasl_password": "canary-alice",
+        }
         config = ProducerConfig(**cluster.client_options, **login)
         async with Producer(config) as producer:
             await producer.send_and_wait("orders", b"parent")
@@ -20,7 +24,11 @@ async def main() -> None:
             if not child:
                 use(producer, config)
             await asyncio.to_thread(os.waitpid, child, 0)
-            print("parent:", (await producer.send_and_wait("orders", b"parent again")).offset, flush=True)
+            print(
+                "parent:",
+                (await producer.send_and_wait("orders", b"parent again")).offset,
+                flush=True,
+            )
         done = cluster.security.authentications
         print("as many logins:", len(done) == 2 * logins > 0, flush=True)
         print(
