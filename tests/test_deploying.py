@@ -98,9 +98,9 @@ async def test_a_frozen_program_sends(tmp_path: pathlib.Path, kind: str) -> None
         f"--paths={PACKAGE.parent}",
         "program.py",
     ]
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: ASYNC221
         words, cwd=tmp_path, env=clean(), capture_output=True, text=True, check=False, timeout=300
-    )  # noqa: ASYNC221
+    )
     assert done.returncode == 0, done.stderr
     program = str(tmp_path / "dist/program" / ("program" if kind == "--onedir" else ""))
     assert await sent_by([program], clean()) == (VALUES, as_here())

@@ -198,9 +198,9 @@ class RecordValidation(Generic[T]):
                     headers=NO_HEADERS,
                     size=0,
                 )
-                record.unencoded = Unencoded(
+                record.unencoded = Unencoded(  # type: ignore[attr-defined]
                     encoding, partial(self._encoded, topic, value, key, headers, encoding)
-                )  # type: ignore[attr-defined]
+                )
                 return record
         value, key, encoded, size = self._encoded(topic, value, key, headers, encoding)
         return self._make(

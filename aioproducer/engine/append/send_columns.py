@@ -175,9 +175,9 @@ class SendColumns:
         """
         columns = piece.values, piece.keys, piece.moments
         try:
-            return _columns.measure(
+            return _columns.measure(  # type: ignore[no-any-return]
                 *columns, at, min(rows, _ROWS), self._most, self._longest, piece.headers
-            )  # type: ignore[no-any-return]
+            )
         except BadRow as error:
             raise piece.bad(error) from None
 

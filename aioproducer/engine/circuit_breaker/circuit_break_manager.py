@@ -547,10 +547,8 @@ def _is_empty(queue: PartitionQueue) -> bool:
 
 def _waiting(queue: PartitionQueue) -> int:
     """Return the number of records in a partition's queue, which are delayed by the same failure."""
-    is_filling = queue.current is not None and queue.current.open is not None
-    return sum(batch.count for batch in queue.closed) + (
-        queue.current.open.count if is_filling else 0
-    )  # type: ignore[union-attr]
+    filling = queue.current.open if queue.current is not None else None
+    return sum(batch.count for batch in queue.closed) + (filling.count if filling else 0)
 
 
 def _made(given: Any) -> PartitionCircuitBreaker:
