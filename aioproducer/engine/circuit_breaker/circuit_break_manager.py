@@ -548,7 +548,7 @@ def _is_empty(queue: PartitionQueue) -> bool:
 def _waiting(queue: PartitionQueue) -> int:
     """Return the number of records in a partition's queue, which are delayed by the same failure."""
     filling = queue.current.open if queue.current is not None else None
-    return sum(batch.count for batch in queue.closed) + (filling.count if filling else 0)
+    return sum(batch.count for batch in queue.closed) + (0 if filling is None else filling.count)
 
 
 def _made(given: Any) -> PartitionCircuitBreaker:
