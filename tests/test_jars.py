@@ -381,7 +381,7 @@ def test_folder_that_cannot_be_written(tools: Tools) -> None:
 
 # several processes
 
-CALL = "from aioproducer import jars; print(jars.kafka())"
+CALL = "from aioproducer.testing import jars; print(jars.kafka())"
 
 
 def test_concurrent_fetches_are_one(tools: Tools) -> None:

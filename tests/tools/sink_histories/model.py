@@ -10,7 +10,7 @@ import contextlib
 import enum
 import heapq
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ProducerFenced, TransactionMisuse, TransactionTimeout, broker_error
@@ -218,6 +218,9 @@ class Config:
 
     transactional_id: str | None = None
     transaction_timeout_ms: float = 60_000
+
+    def replace(self, **options: Any) -> Config:
+        return replace(self, **options)
 
 
 async def _patiently(process: Process, call: Callable[[], Any]) -> Any:
