@@ -64,6 +64,7 @@ class LoginBackoff:
     def __init__(self) -> None:
         self._is_doubted = False
         self._refusals = 0
+        self._refused_at = 0.0
         self._not_before = 0.0
         # Brokers that let this client in since the credentials were last in doubt.
         self._let_in: set[str] = set()
@@ -97,13 +98,16 @@ class LoginBackoff:
             self._refusals = 0
             self._tell()
 
-    def refused(self, where: str, now: float, chance: float) -> None:
-        """Note that a broker refused the credentials of a new connection."""
+    def refused(self, where: str, began_at: float, now: float, chance: float) -> None:
+        """Note that a broker refused the credentials of a new connection, whose attempt began at `began_at`."""
         if where in self._let_in:
             self._let_in.clear()
         self._is_doubted = True
-        self._refusals += 1
-        self._not_before = now + self._pause(chance)
+        # Of attempts that were under way together, one counts: ten brokers would make the pause 30 s at once.
+        if began_at >= self._refused_at:
+            self._refusals += 1
+            self._refused_at = now
+            self._not_before = now + self._pause(chance)
         self._tell()
 
     def _tell(self) -> None:
@@ -342,7 +346,7 @@ class BrokerConnection:
             connection = await self._setup.attempt(self.failures)
         except CredentialsRefused:
             if backoff is not None:
-                backoff.refused(self._where, loop.time(), self._settings.chance())
+                backoff.refused(self._where, self.tried_at, loop.time(), self._settings.chance())
             raise
         finally:
             self._is_attempting = False

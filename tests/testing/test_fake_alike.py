@@ -41,6 +41,7 @@ DIFFERENT = {  # of what is refused
     "a transaction at who does not coordinate": ELSEWHERE,
     "no records": "Kafka 4.3 never answers null records",
     "a batch cut off": "Kafka looks at whole batches only, and finds none: INVALID_RECORD",
+    "a batch cut off in its header": "likewise",
     "a batch that says it is longer": "likewise",
     "an unknown magic": "Kafka answers CORRUPT_MESSAGE",
     "LogAppendTime of a client": "Kafka 4.3 takes it",
