@@ -302,7 +302,7 @@ def sim(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def experiments(session: nox.Session) -> None:
-    """What the special systems are good for, each on and off, as tables and pictures. Names and `--quick`, `--page`, `--json` behind `--`."""
+    """What the special systems are good for, each on and off, as tables. Names and `--quick` behind `--`."""
     run(session, "python", "-m", "tests.tools.experiments", *session.posargs)
 
 
