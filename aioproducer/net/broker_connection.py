@@ -46,7 +46,7 @@ _SHORT: Final = 1.0
 # Seconds of the pause after a first refusal, which grows with each one, and of the longest pause: six dials in 12 s, and three addresses within
 # 1.5 s, where a broker answers a refusal after 0.3 s.
 _FIRST_PAUSE: Final = 0.14
-_GROWTH: Final = 2.5
+_GROWTH: Final = 3.0
 _LONGEST_PAUSE: Final = 30.0
 _MOST_STEPS: Final = 6
 

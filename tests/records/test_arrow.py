@@ -20,6 +20,9 @@ WORDS = ["a", None, "", "long" * 30, CANARY]
 @pytest.fixture(params=["chosen", "plain"], autouse=True)
 def is_plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether this is plain Python, which reads no buffers; the chosen build comes first."""
+    if request.param == "compiled":
+        monkeypatch.setattr(arrow, "_compiled", compiled_columns)
+        monkeypatch.setattr(arrow, "_STEP", 16_384)
     if request.param == "plain":
         monkeypatch.setattr(arrow, "_compiled", None)
         monkeypatch.setattr(arrow, "_STEP", 512)
@@ -169,12 +172,10 @@ def test_one_that_cannot_be_taken() -> None:
     assert CANARY not in str(raised.value)
 
 
-def test_chunks_are_joined_if_they_are_tiny_and_large_ones_are_not_copied(
-    *, is_plain: bool
-) -> None:
+@needs_compiled_columns
+@pytest.mark.parametrize("is_plain", ["compiled"], indirect=True)
+def test_chunks_are_joined_if_they_are_tiny_and_large_ones_are_not_copied() -> None:
     """The table joins tiny chunks and does not copy large ones. It turns columns of another type a few rows at a time."""
-    if is_plain:
-        pytest.skip("plain Python makes objects of a few rows at a time")
     tiny = pa.chunked_array([pa.array([b"%d" % at]) for at in range(10_000)])
     pieces = list(Table(tiny, None, None).pieces())
     assert [piece.rows for piece in pieces] == [4096, 4096, 1808]
