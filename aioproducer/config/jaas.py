@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple
 from aioproducer.config.secret import is_reference
 from aioproducer.errors import ConfigError
 
-__all__ = ["Login", "read_jaas"]
-
 # SASL extensions of OAUTHBEARER have names with this beginning.
 _EXTENSION: Final = "extension_"
 _USER: Final = {"username": "sasl_username", "password": "sasl_password"}

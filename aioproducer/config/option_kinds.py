@@ -21,44 +21,6 @@ from aioproducer.errors import ConfigError, UsageError
 from aioproducer.interfaces import is_coroutine_function
 from aioproducer.model import Acks, Compression, exact_int, is_number, is_numpy_bool
 
-__all__ = [
-    "ACKS",
-    "ADDRESSES",
-    "CLIENT_ID",
-    "COMPRESSION",
-    "FLAG",
-    "INT_MAX",
-    "MAPPING",
-    "PATH",
-    "PEM",
-    "PEM_SECRET",
-    "PROTOCOLS",
-    "SECRET",
-    "TEXT",
-    "USER",
-    "Kind",
-    "Option",
-    "bounded_text",
-    "breaker",
-    "function",
-    "matching",
-    "ms",
-    "number",
-    "option",
-    "or_none",
-    "or_word",
-    "plain_text",
-    "plugins",
-    "read_addresses",
-    "read_secret",
-    "share",
-    "size",
-    "string_list",
-    "utf8_size",
-    "whole_number",
-    "words",
-]
-
 _log = logging.getLogger(__name__)
 
 INT_MAX: Final = 2**31 - 1

@@ -21,8 +21,6 @@ from aioproducer.errors import ConfigError
 if TYPE_CHECKING:
     from aioproducer.config.option_kinds import Option
 
-__all__ = ["environment_options", "options_of"]
-
 _log = logging.getLogger(__name__)
 
 _JAAS: Final = "sasl.jaas.config"

@@ -61,19 +61,6 @@ from aioproducer.serializers import is_two_phase, string_serializer
 if TYPE_CHECKING:
     from aioproducer.config.option_kinds import Option
 
-__all__ = [
-    "DEFAULT_PREFIX",
-    "OPTIONS",
-    "AllProducerArguments",
-    "ClientIdNumber",
-    "OptionsWithoutSerializers",
-    "ProducerArguments",
-    "ProducerConfig",
-    "ProducerOptions",
-    "SerializerOf",
-    "with_client_id",
-]
-
 
 # The types of the options by name, for type checkers and settings classes: wider than the fields', as a config converts what is given.
 T = TypeVar("T")

@@ -16,15 +16,6 @@ from typing import Final
 
 from aioproducer.errors import ConfigError
 
-__all__ = [
-    "PROVIDERS",
-    "Secret",
-    "has_private_key",
-    "has_reference",
-    "is_reference",
-    "read_properties",
-]
-
 PROVIDERS: Final = ("env", "file", "dir")
 _REFERENCE: Final = re.compile(rf"\$\{{(?P<provider>{'|'.join(PROVIDERS)}):(?P<place>[^{{}}]+)\}}")
 # Key and value of a line of a properties file: the key ends at the first `=`, `:` or blank without a backslash before it.

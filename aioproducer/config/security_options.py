@@ -41,19 +41,6 @@ from aioproducer.config.option_kinds import (
 from aioproducer.config.secret import Secret, is_reference
 from aioproducer.errors import ConfigError
 
-__all__ = [
-    "AWS_MSK_IAM",
-    "GSSAPI",
-    "SECURITY_NAMES",
-    "SecurityOptions",
-    "extension_fault",
-    "file_of",
-    "is_loopback",
-    "regions_of",
-    "settle_security",
-    "type_of",
-]
-
 _log = logging.getLogger(__name__)
 
 AWS_MSK_IAM: Final = "AWS_MSK_IAM"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import PartitionQueue
 
-__all__ = ["Availability"]
-
 
 class Availability:
     """Holds the avoided partitions and the late brokers.

@@ -13,8 +13,6 @@ from aioproducer.records.varints import unvarint, varint
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-__all__ = ["Piece", "in_halves", "without"]
-
 # The flag of a varint byte that is not the last one.
 _CONTINUES: Final = 0x80
 

@@ -16,8 +16,6 @@ from aioproducer.errors import BrokerError, TransportError
 from aioproducer.interfaces import CircuitBreakManager, ProducerStatusContext
 from aioproducer.model import CircuitState, TopicPartition
 
-__all__ = ["FailureRateCircuitBreaker", "PartitionCircuit", "counts"]
-
 _LEADER: Final = frozenset(
     {
         "NOT_LEADER_OR_FOLLOWER",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 
-__all__ = ["Deadlines", "IncompleteBatches"]
-
 
 class Deadlines:
     """Holds the deadlines of one producer. Entries that no longer apply are skipped.

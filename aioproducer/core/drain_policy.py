@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
 
-__all__ = ["MAX_BATCHES", "RULES", "DrainPolicy", "DrainState", "Fill", "Linger", "Rule"]
-
 # Maximum seconds between two drains of a burst, and between two that take full batches. A loop that only sends 100 bytes makes a drain
 # interval of 128 KiB in 0.5 ms, and six partitions grow by as much in this time. With 3 ms, such a loop had the same rate, and one of 300
 # bytes waited twice as long, at 0.8 of the rate.

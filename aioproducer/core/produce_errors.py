@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import ProducerBatch
 
-__all__ = [
-    "NUMBERS",
-    "TOO_LARGE",
-    "Action",
-    "Standing",
-    "Verdict",
-    "append_time",
-    "fate",
-    "judge",
-    "standing",
-]
-
 
 class Action(enum.Enum):
     """Lists the actions on a batch after an attempt."""

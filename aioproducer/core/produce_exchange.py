@@ -26,25 +26,6 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Acks
 
-__all__ = [
-    "FIRST_FLEXIBLE",
-    "FIRST_WITH_THROTTLE",
-    "FIRST_WITH_TOPIC_IDS",
-    "FIRST_WITH_ZSTD",
-    "Acknowledged",
-    "Asked",
-    "LeaderHint",
-    "PartitionResponse",
-    "asked",
-    "encode",
-    "encode_topics",
-    "hints",
-    "most_elements",
-    "read",
-    "read_acknowledged",
-    "read_usual",
-]
-
 _log = logging.getLogger(__name__)
 
 # The first version with a throttle time that the client must observe itself (KIP-219). With an older one, the broker has waited already.

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError
     from aioproducer.interfaces import Buffer, OpenBatch
 
-__all__ = [
-    "NEXT",
-    "NO_EPOCH",
-    "Event",
-    "InvalidTransition",
-    "PartitionQueue",
-    "ProducerBatch",
-    "State",
-    "TopicState",
-]
-
 
 # The states of a batch and the transitions between them are Kafka's (seeds/003).
 

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 
     from aioproducer.config import ProducerConfig
 
-__all__ = [
-    "BATCH_OVERHEAD",
-    "RecordValidation",
-    "Unencoded",
-    "check_columns",
-    "check_partition",
-    "check_records",
-    "check_topic",
-    "header_pairs",
-]
-
 
 T = TypeVar("T")
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
     from aioproducer.errors import BrokerError, TransportError
 
-__all__ = ["AGAIN", "Backoff", "ProduceAttempts", "failures", "over"]
-
 _ANEW: Final = frozenset({Action.RENUMBER, Action.NEW_ID})
 # Python 3.11 looks enum members up slowly, and every batch needs this one.
 _ACKNOWLEDGE: Final = Event.ACKNOWLEDGE

@@ -29,17 +29,6 @@ if TYPE_CHECKING:
     from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
     from aioproducer.errors import KafkaError
 
-__all__ = [
-    "LAST_EPOCH",
-    "NO_IDENTITY",
-    "UNNUMBERED",
-    "WINDOW",
-    "Idempotence",
-    "Past",
-    "ProducerIdAndEpoch",
-    "SequenceNumbers",
-]
-
 # Batches of a producer that a broker remembers for each partition.
 WINDOW: Final = 5
 LAST_EPOCH: Final = 32_767

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import PartitionQueue
 
-__all__ = ["NO_LEADER", "KeyPlacement", "TopicRouting", "murmur2", "pick", "weighed"]
-
 
 # Keys are hashed as in Java (`Utils.murmur2`) and aiokafka, so a key has the same partition there. librdkafka's default hashes by CRC-32.
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
 
-__all__ = ["elect", "forgetting", "installing", "leave_cluster", "retiring"]
-
 
 def installing(
     partition_queues: PartitionQueues, topic: TopicView

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.observability.metrics_recorder import Instruments
     from aioproducer.engine.tasks.supervisor import GuardedLoop, Supervisor
 
-__all__ = ["EngineContext", "random_number"]
-
 
 def random_number() -> float:
     """Return a random number in [0, 1) of the operating system, as `random.SystemRandom` does.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aioproducer.net.cluster import BrokerNode
     from aioproducer.net.tokens import TokenKeeper
 
-__all__ = ["Gauges", "unready"]
-
 _NO_BROKER: Final = "no broker has been reached yet"
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aioproducer.net.cluster import BrokerNode
     from aioproducer.net.settings import NetSettings
 
-__all__ = ["ResolverRuntime"]
-
 _log = logging.getLogger(__name__)
 
 

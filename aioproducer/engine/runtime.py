@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from aioproducer.net.settings import NetSettings
     from aioproducer.serializers import Encoding
 
-__all__ = ["Runtime"]
-
 _log = logging.getLogger(__name__)
 # The least time for which a stop waits for `on_failed`. With the default `close_timeout_ms`, both are less than the 30 s that Kubernetes grants.
 _HAND_OUT_SECONDS: Final = 5.0

@@ -38,7 +38,8 @@ from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.batch_compressor import BatchCompressor
 from aioproducer.engine.sender.failed_batches import FailedBatches
 from aioproducer.engine.sender.flushes import Flushes
-from aioproducer.engine.sender.record_formats import NEWEST, level_of
+from aioproducer.engine.sender.parcel import NEWEST
+from aioproducer.engine.sender.record_formats import level_of
 from aioproducer.engine.sender.sender import Sender
 from aioproducer.engine.tasks.supervisor import GuardedLoop, Supervisor
 from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.runtime import Runtime
     from aioproducer.model import Compression
     from aioproducer.net.settings import NetSettings
-
-__all__ = ["EngineParts"]
 
 
 class EngineParts:

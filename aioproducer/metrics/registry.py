@@ -22,18 +22,6 @@ from typing import Final, NamedTuple, TypeAlias
 from aioproducer.metrics.table import BOUNDS, COUNTED, GAUGES, SENSED, TAGS, Group
 from aioproducer.model import counted
 
-__all__ = [
-    "Distribution",
-    "Histogram",
-    "MetricName",
-    "Metrics",
-    "Sensor",
-    "Sensors",
-    "Snapshot",
-    "Windows",
-]
-
-
 _NAN: Final = float("nan")
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Read: TypeAlias = Callable[[Sensor, float], float]
 
-__all__ = ["BOUNDS", "COUNTED", "GAUGES", "SENSED", "TABLE", "TAGS", "Group", "Kind", "Row"]
-
 _NAN: Final = float("nan")
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from aioproducer.net.tls import TlsFacts, TlsStream
     from aioproducer.net.tls_contexts import TlsContexts
 
-__all__ = ["BrokerConnection", "LoginBackoff"]
-
 # Seconds until a renewal is tried again after its credentials could not be read.
 _RENEWAL_PAUSE: Final = 1.0
 # Seconds: while the pause of refused logins is longer, requests for any broker go to others.

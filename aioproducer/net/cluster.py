@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aioproducer.net.settings import NetSettings
     from aioproducer.wire.api import ApiKey
 
-__all__ = ["BrokerNode", "Cluster", "Standing"]
-
 
 # One broker as a node: its produce connection, its control connection, and its throttle time.
 #

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aioproducer.net.observer import Traffic
     from aioproducer.sasl.handshake import Session
 
-__all__ = ["Answer", "Connection"]
-
 
 # The requests that are sent meanwhile.
 _AUTHENTICATION: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))

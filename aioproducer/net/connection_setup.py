@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Stream
     from aioproducer.net.broker_connection import BrokerConnection
 
-__all__ = ["ConnectionSetup", "negotiate_versions", "read_cluster_id"]
-
 # Kafka 4.0: from this version of Produce on, a request names topics by their ids, which no two clusters share.
 _FIRST_WITH_TOPIC_IDS: Final = 13
 # Handshakes in one cycle: the last of them uses the oldest version of ApiVersions.

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 
     from aioproducer.interfaces import Buffer, Receiver, Resolver, Stream
 
-__all__ = [
-    "Addresses",
-    "DnsResolver",
-    "TcpDialer",
-    "Verbatim",
-    "canonical",
-    "close_socket",
-    "disown",
-    "writer_of",
-]
-
 # Seconds after which a name is looked up again while some of its addresses are still to be tried, and seconds that this look-up may take.
 _FRESH: Final = 5.0
 _PATIENCE: Final = 1.0

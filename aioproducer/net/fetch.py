@@ -24,8 +24,6 @@ from aioproducer.net.tls_contexts import refusal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MAX_ANSWER_BYTES", "Answer", "FetchFailed", "fetch"]
-
 MAX_ANSWER_BYTES: Final = 1 << 20
 _PIECE: Final = 65_536
 

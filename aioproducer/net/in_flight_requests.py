@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aioproducer.wire.api import ApiKey
 
-__all__ = ["InFlightRequest", "InFlightRequests"]
-
 
 class InFlightRequest(NamedTuple):
     """Holds what is needed to take the answer to a request.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from aioproducer.config.security_options import SecurityOptions
 
-__all__ = ["Kerberos"]
-
 _PACKAGE: Final = "gssapi"
 _MISSING: Final = (
     f"sasl_mechanism=GSSAPI needs the package {_PACKAGE}: pip install 'aioproducer[kerberos]'. It has no wheel for Linux, where it is "

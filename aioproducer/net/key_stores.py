@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from aioproducer.config.secret import Secret
 
-__all__ = ["KeyStore", "load_key", "load_trust", "pem_blocks", "read_pkcs12"]
-
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _LINE: Final = 64
 

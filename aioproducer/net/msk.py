@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from aioproducer.config.security_options import SecurityOptions
 
-__all__ = ["MskTokens"]
-
 _PACKAGE: Final = "aws_msk_iam_sasl_signer"
 _NO_CREDENTIALS: Final = "AWS has no credentials here: no variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, no profile, no role of this machine"
 # What an error of the signer or of botocore means, by the name of its class. AttributeError: the signer 1.0.2 asks no credentials for their key.

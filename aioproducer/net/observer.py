@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from aioproducer.errors import TransportError
     from aioproducer.net.tls import TlsFacts
 
-__all__ = ["UNSEEN", "Observer", "Traffic"]
-
 
 class Traffic:
     """Is notified of the requests and answers of one broker. This class ignores them."""

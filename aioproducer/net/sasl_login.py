@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from aioproducer.sasl.mechanism import Mechanism
     from aioproducer.sasl.tokens import Token
 
-__all__ = ["SaslLogin"]
-
 # SASL_AUTHENTICATION_FAILED
 _FAILED: Final = 58
 

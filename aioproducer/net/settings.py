@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from aioproducer.net.observer import Observer
     from aioproducer.sasl.tokens import TokenSource
 
-__all__ = ["NetSettings", "Security", "net_settings", "security_of"]
-
 
 # Seconds that one fetch of a token may take from other sources than an endpoint.
 _FETCH_TIMEOUT: Final = 30.0

@@ -18,8 +18,6 @@ from anyio import CapacityLimiter, to_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SlowCalls"]
-
 T = TypeVar("T")
 _MOST: Final = 4
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from aioproducer.interfaces import Buffer, Receiver, Stream
 
-__all__ = ["HandshakeTurns", "TlsFacts", "TlsStream", "server_name"]
-
 # Bytes that are encrypted or decrypted at once. It also bounds what OpenSSL's buffers of an idle connection keep.
 _SLICE: Final = 65_536
 # Bytes received that are decrypted in one event-loop iteration; asyncio reads no more from a socket at once.

@@ -37,17 +37,6 @@ if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
     from aioproducer.errors import TransportError
 
-__all__ = [
-    "TlsContexts",
-    "TlsSettings",
-    "after_handshake",
-    "endpoint_context",
-    "in_handshake",
-    "make_context",
-    "no_name",
-    "refusal",
-]
-
 _log = logging.getLogger(__name__)
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 

@@ -49,18 +49,6 @@ if TYPE_CHECKING:
     from aioproducer.net.observer import Observer
     from aioproducer.sasl.tokens import RefreshPolicy, TokenSource
 
-__all__ = [
-    "AsyncFunctionSource",
-    "FunctionSource",
-    "KeeperSettings",
-    "OidcSource",
-    "TextSource",
-    "TokenKeeper",
-    "endpoint_source",
-    "endpoint_timeout",
-    "source_of",
-]
-
 # What users give
 
 # A time since 1970 that is larger is in milliseconds: in seconds it would be in the year 5138.

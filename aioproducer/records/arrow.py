@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-__all__ = ["Piece", "Table", "check_serializers"]
-
 _compiled: Any = extension(COLUMNS).module
 # The most rows that are converted to another type at a time, and the most bytes of such rows, about. Objects take longer to make.
 _STEP: Final = 512 if _compiled is None else 16_384

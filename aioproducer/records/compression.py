@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from aioproducer.interfaces import Buffer
 
-__all__ = ["CompressionRatios", "check_available", "check_level", "compress", "decompress"]
-
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
     """Compress `data` with `codec`. Returns the compressed bytes.

@@ -8,19 +8,6 @@ if TYPE_CHECKING:
     from array import array
     from typing import TypeAlias
 
-__all__ = [
-    "BAD_OFFSETS",
-    "BAD_TIME",
-    "CHANGED",
-    "NO_HEADER",
-    "NO_NAME",
-    "NO_TEXT",
-    "BadRow",
-    "Encoded",
-    "Sizes",
-    "bad_partition",
-]
-
 # A number for each record, or as a varint the number that all records have in common.
 Sizes: TypeAlias = "array[int] | bytes"
 

@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
 
 
-__all__ = [
-    "LOG_APPEND_TIME",
-    "NO_TIMESTAMP",
-    "Message",
-    "encode_message_set",
-    "mend",
-    "message",
-    "read_messages",
-    "spoil",
-    "wrapper",
-]
-
 # The timestamp of a record without one.
 NO_TIMESTAMP: Final = -1
 # A bit of the attributes.

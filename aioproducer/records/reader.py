@@ -24,18 +24,6 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Header
 
-__all__ = [
-    "MAX_DECOMPRESSED",
-    "ControlRecord",
-    "ControlType",
-    "Record",
-    "RecordBatch",
-    "control_record",
-    "decode_headers",
-    "end_marker",
-    "read_batches",
-]
-
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """The most bytes that a batch's records may decompress to, unless the caller says otherwise."""
 

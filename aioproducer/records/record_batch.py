@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
 
 
-__all__ = [
-    "MAX_RECORD_OVERHEAD",
-    "NO_HEADERS",
-    "OVERHEAD",
-    "PARTS",
-    "TRANSACTIONAL",
-    "crc32c",
-    "encode_headers",
-    "encode_record",
-    "header",
-    "record_size",
-    "size_limit",
-]
-
 _compiled: Final = extension(COLUMNS).module
 if _compiled is not None:
     # The package takes tens of milliseconds to import.

@@ -16,8 +16,6 @@ from aioproducer.records.encoded_rows import BadRow
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["rows_checksum"]
-
 _compiled: Any = extension(COLUMNS).module
 # Rows of one call, during which no other thread gets the GIL: a fraction of a millisecond.
 _ROWS: Final = 8192

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["NO_DELTA", "NULL", "SHORT", "TABLE", "field_size", "unvarint", "varint"]
-
 # Lengths and indices below it have a prepared varint in plain Python (`records_builder`), and take the fast path of the compiled build.
 TABLE: Final = 32_768
 

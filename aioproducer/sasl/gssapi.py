@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from aioproducer.sasl.mechanism import Exchange
 
-__all__ = ["Context", "Gssapi"]
-
 # The bits of the layers, and the length of the message that offers them: one byte of bits, three of a size.
 _NO_LAYER: Final = 0x01
 _OFFER_LENGTH: Final = 4

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from aioproducer.sasl.mechanism import Exchange, Mechanism, Steps
 
-__all__ = ["MAX_SESSION", "Session", "handshake"]
-
 _UNSUPPORTED_MECHANISM: Final = 33
 _ILLEGAL_STATE: Final = 34
 _FAILED: Final = 58

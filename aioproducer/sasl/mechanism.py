@@ -13,17 +13,6 @@ if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
     from aioproducer.wire.api import ApiKey
 
-__all__ = [
-    "AskBroker",
-    "Exchange",
-    "Mechanism",
-    "SecretBytes",
-    "SlowStep",
-    "Steps",
-    "TokenStep",
-    "read_secret",
-]
-
 
 class SecretBytes(bytes):
     """Holds bytes that no repr shows: asyncio's debug mode logs the results of tasks."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aioproducer.sasl.mechanism import Exchange
     from aioproducer.sasl.tokens import Token
 
-__all__ = ["NAME", "OAuthBearer", "first_message"]
-
 NAME: Final = "OAUTHBEARER"
 # Names the user in error texts while no token names it.
 _UNKNOWN: Final = "(opaque token)"

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
     from aioproducer.sasl.mechanism import Exchange
 
-__all__ = ["Plain"]
-
 
 class Plain:
     """Is the mechanism PLAIN with one user's credentials.

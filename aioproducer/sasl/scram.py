@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
     from aioproducer.sasl.mechanism import Exchange
 
-__all__ = ["MAX_ITERATIONS", "MIN_ITERATIONS", "SCRAM_HASHES", "KeyCache", "Scram", "ScramKeys"]
-
 SCRAM_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # RFC 7677 and Kafka ask for 4,096 at least. A million take a second or two; Kafka itself allows 16,384.
 MIN_ITERATIONS: Final = 4_096

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from aioproducer.config.secret import Secret
 
-__all__ = ["JwtClaims", "RefreshPolicy", "Token", "TokenSource", "jwt_claims"]
-
 # Parts of a signed JWT: header, claims and signature, of which the last may be empty.
 _PARTS: Final = 3
 # Characters of a principal that texts may have.

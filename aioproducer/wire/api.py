@@ -8,8 +8,6 @@ from typing import Final
 
 from aioproducer.wire.messages import SPECS
 
-__all__ = ["CLIENT_VERSIONS", "NAMES", "ApiKey", "is_flexible", "negotiate"]
-
 
 class ApiKey(IntEnum):
     """Holds the API keys: each request's number on the wire."""

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Source"]
-
 
 class Source:
     """Holds the source text of one function, and the names that it may use.

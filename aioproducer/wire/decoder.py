@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from aioproducer.wire.spec import Field, MessageSpec
 
-__all__ = ["CODES", "UNLIMITED", "make_decoder"]
-
 # The most elements of a message, where the caller knows no number.
 UNLIMITED: Final = sys.maxsize
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from aioproducer.wire.spec import Field, MessageSpec
 
-__all__ = ["make_encoder"]
-
 _NAMES = {
     "BUFFERS": (bytes, bytearray, memoryview),
     "VARINT": VARINT,

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 
     from aioproducer.interfaces import Buffer
 
-__all__ = [
-    "FRAME_LIMIT",
-    "FrameReader",
-    "RequestHeader",
-    "correlation_of",
-    "decode_request",
-    "decode_response",
-    "encode_request",
-    "encode_response",
-]
-
 # The most bytes that brokers accept by default (`socket.request.max.bytes`), and 20 times a Metadata answer with 100,000 partitions.
 FRAME_LIMIT: Final = 100 * 1024 * 1024
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from aioproducer.interfaces import Buffer
 
-__all__ = ["JOINED", "VARINT", "numbers", "read_uvarint", "skip_tags", "splice", "uvarint"]
-
 # A buffer shorter than this is joined to its neighbours: the copy costs less than one more chunk to write.
 JOINED: Final = 1024
 # An unsigned varint has at most five groups of seven bits.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
     from aioproducer.wire.spec import Field, MessageSpec
 
-__all__ = ["Codec", "Message", "codec", "message", "message_type"]
-
 
 class Message:
     """Is the base class of all messages and of the structures in them. Messages are equal if their fields are equal.

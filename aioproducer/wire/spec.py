@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["ZERO_ID", "Field", "MessageSpec", "default_source", "parse"]
-
 # Kafka's value for "no id".
 ZERO_ID: Final = bytes(16)
 # Versions are of type int16.

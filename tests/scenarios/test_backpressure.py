@@ -11,11 +11,11 @@ import pytest
 from builds import on_both, producer_on
 from whole import jumping, running, running_on, turns
 
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append import loop_budget
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.chosen_build import SLICE_RECORDS
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.memory.wait_queue import FOR_FULL_PARTITION, PendingSend
 from aioproducer.errors import BufferExhausted, RecordTooLarge, WouldBlock
 from aioproducer.records.record_batch import OVERHEAD

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from whole import jumping, running
 
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.engine.chosen_build import RECORD_OVERHEAD
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:

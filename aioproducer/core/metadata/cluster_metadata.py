@@ -21,8 +21,6 @@ from aioproducer.errors import BrokerError, broker_error
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
-__all__ = ["NO_ID", "STRIDE", "Broker", "ClusterMetadata", "PartitionView", "TopicView"]
-
 _log = logging.getLogger(__name__)
 NO_ID: Final = bytes(16)
 # Partitions of a microsecond or two each between two `yield`s: a topic of 100,000 in one step would hold the event loop for 230 ms.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from aioproducer.core.topic_routing import TopicRouting
     from aioproducer.errors import KafkaError
 
-__all__ = ["MOST", "MetadataSchedule", "Question", "TopicExpiry", "shrink"]
-
 # Topics of one request. Its encoding blocks the event loop, too.
 MOST: Final = 1000
 # The smallest target: topics that fill a request.

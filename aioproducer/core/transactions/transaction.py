@@ -34,17 +34,6 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError, TransactionError
     from aioproducer.model import ConsumerGroupMetadata, OffsetAndMetadata
 
-__all__ = [
-    "NEXT",
-    "Coordinator",
-    "Event",
-    "OffsetsCommit",
-    "Operation",
-    "Request",
-    "State",
-    "Transaction",
-]
-
 
 class State(enum.StrEnum):
     """Lists the states of a transactional producer."""

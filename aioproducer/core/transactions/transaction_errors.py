@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from aioproducer.errors import KafkaError
 
-__all__ = ["COURSES", "EXPIRED", "REST", "Course", "Rpc", "course_of", "error_of", "gravest"]
-
 
 class Rpc(enum.StrEnum):
     """Lists the requests of a transaction. The two verdicts of EndTxn are separate."""

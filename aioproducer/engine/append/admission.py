@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.memory.wait_queue import WaitQueue
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
 
-__all__ = ["Admission"]
-
 # Seconds that one `serve` call spends on appending pending sends.
 _SERVING_SECONDS: Final = 0.002
 # Records between two reads of the clock.

@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer import partitioners
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD
 from aioproducer.engine.append.column_batches import ColumnBatches
 from aioproducer.engine.chosen_build import Delivery
 from aioproducer.engine.memory import wait_reasons
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.records.record_batch import NO_HEADERS
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
     from aioproducer.engine.memory.wait_queue import PendingSend
-
-__all__ = ["FAIL_FAST", "STRICT", "Appender"]
 
 # Values of circuit_breaker_keyed_policy.
 STRICT: Final = "strict"

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.engine.chosen_build import (
     RECORD_OVERHEAD,
     DeliveryContext,
     MemoryRecordsBuilder,
     ProduceRequestResult,
 )
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.model import Compression
 from aioproducer.records.record_batch import OVERHEAD
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     Put = Callable[[MemoryRecordsBuilder], "T | None"]
 
 T = TypeVar("T")
-
-__all__ = ["MOST_OVERHEAD", "BatchSizing", "settle", "shrink"]
 
 # Bytes of a small plain record beside its key and value.
 MOST_OVERHEAD: Final = 24

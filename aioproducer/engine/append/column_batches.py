@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.build import COLUMNS, extension
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.engine.chosen_build import ProduceRequestResult, make_delivery
 from aioproducer.engine.memory import wait_reasons
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.records.encoded_rows import BadRow
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.records.arrow import Piece
     from aioproducer.records.encoded_rows import Encoded
-
-__all__ = ["ColumnBatches", "ColumnWindow"]
 
 # In plain Python there are no windows: rows are sent one by one.
 _columns: Any = extension(COLUMNS).module

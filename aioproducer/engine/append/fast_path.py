@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aioproducer.model import Headers
     from aioproducer.serializers import Encoding
 
-__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "EncodingFastPath", "FastPath", "here"]
-
 # Identifies the running loop in less than 30 ns. CPython 3.11's get_running_loop asks the kernel for the process each time (250 ns).
 # There the thread identifies the loop instead, and `tick` looks at the loop itself, once an event-loop iteration.
 here: Final[Callable[[], object]] = get_running_loop if sys.version_info >= (3, 12) else get_ident

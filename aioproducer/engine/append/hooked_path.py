@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from aioproducer.model import Headers
     from aioproducer.serializers import Encoding
 
-__all__ = ["HookedFastPath"]
-
 _PLAIN: Final = frozenset({bytes, type(None)})
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aioproducer.model import Headers
     from aioproducer.serializers import Encoding
 
-__all__ = ["ProducerInterceptors"]
-
 _log = logging.getLogger(__name__)
 _NO_PARTITION: Final = -1
 

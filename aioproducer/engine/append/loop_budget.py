@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.net.cluster import BrokerNode
 
-__all__ = [
-    "MAX_SLICE_RECORDS",
-    "MAX_WAKEUPS_PER_ITERATION",
-    "DrainSchedule",
-    "LoopBudget",
-    "LoopBudgetWaiters",
-]
-
 # Records of a whole slice.
 MAX_SLICE_RECORDS: Final = SLICE_RECORDS
 # Slices after which a drain interval is full.

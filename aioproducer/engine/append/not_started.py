@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.chosen_build import Delivery
 
-__all__ = ["NOT_STARTED", "closed_path", "has_hooks"]
-
 NOT_STARTED: Final = (
     "the producer was not started: use `async with Producer(...)`, or `await producer.start()`"
 )

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
     from aioproducer.errors import KafkaError
 
-__all__ = ["PendingSends"]
-
 
 class PendingSends:
     """Numbers the sends that wait, and gives them up at their deadlines.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.context import EngineContext
     from aioproducer.serializers import Encoding
 
-__all__ = ["Preparations"]
-
 
 class Preparations:
     """Runs the first phase of two-phase serializers, for one producer.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.serializers import Encoding
 
-__all__ = ["RecordAccumulator"]
-
 
 class RecordAccumulator:
     """Appends what callers send to the queues of partitions. Each coroutine waits while metadata, memory or the loop budget is missing.

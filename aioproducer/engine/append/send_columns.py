@@ -15,11 +15,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.build import COLUMNS, extension
-from aioproducer.core.record_validation import check_columns, check_partition, check_topic
+from aioproducer.core.record_validation import (
+    BATCH_OVERHEAD,
+    check_columns,
+    check_partition,
+    check_topic,
+)
 from aioproducer.engine.append.column_batches import ColumnWindow
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.delivery.deliveries import Deliveries
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.errors import MetadataTimeout, RecordTooLarge
 from aioproducer.model import Record
 from aioproducer.records.arrow import Table, check_serializers
@@ -37,8 +41,6 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError
     from aioproducer.model import PartitionNumber
     from aioproducer.records.arrow import Piece
-
-__all__ = ["SendColumns"]
 
 _columns: Any = extension(COLUMNS).module
 # Bytes of records in one window: a millisecond or two.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.record_accumulator import RecordAccumulator
     from aioproducer.engine.chosen_build import Delivery, FastPath
 
-__all__ = ["SendMany"]
-
 # Bytes of records in one chunk: a fraction of a millisecond.
 _CHUNK: Final = 131_072
 # Records in a chunk, at least, and in the first chunk, because the size of the records is not known yet.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.memory.wait_queue import PendingSend
 
-__all__ = ["LOOP_CLOSED", "FromThread", "ThreadBridge", "ThreadDelivery"]
-
 K = TypeVar("K")
 T = TypeVar("T")
 V = TypeVar("V")

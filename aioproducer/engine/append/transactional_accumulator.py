@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
     from aioproducer.serializers import Encoding
 
-__all__ = ["TransactionalRecordAccumulator"]
-
 
 class TransactionalRecordAccumulator(RecordAccumulator):
     """Accepts records within a transaction only, and reports refused records to the transaction, which may fail of them (TXN-08)."""

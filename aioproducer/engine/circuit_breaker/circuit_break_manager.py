@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import PartitionCircuitBreaker, ProducerStatusContext
     from aioproducer.net.cluster import BrokerNode, Cluster
 
-__all__ = ["ProducerCircuitBreakManager"]
-
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "circuit_breaker_"

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.sender.failed_batches import FailedBatches
     from aioproducer.engine.tasks.supervisor import GuardedLoop
 
-__all__ = ["CompletionQueue"]
-
 # Seconds for callbacks in one event-loop iteration.
 _SECONDS_PER_ITERATION: Final = 0.002
 MAX_CALLBACKS_PER_ITERATION: Final = 2048

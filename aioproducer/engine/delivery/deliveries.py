@@ -20,8 +20,6 @@ from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.errors import DeliveryError, UsageError
 from aioproducer.model import FlushSummary, RecordMetadata, counted
 
-__all__ = ["Deliveries", "Run"]
-
 T = TypeVar("T")
 # [result, index of the first record there, number of records]: a list, because the last run grows.
 Run: TypeAlias = "list[Any]"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
 
-__all__ = ["Delivery", "are_in_order", "make_delivery", "wake"]
-
 _index: Final = attrgetter("index")
 _PENDING: Final = Outcome.PENDING
 _DONE: Final = Outcome.DONE

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Outcome"]
-
 
 class Outcome(enum.Enum):
     """Lists the outcomes of a batch, for the callbacks and tasks that wait for its records."""

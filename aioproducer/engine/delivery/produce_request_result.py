@@ -37,8 +37,6 @@ if TYPE_CHECKING:
         def _follow(self) -> ProduceRequestResult: ...
 
 
-__all__ = ["DeliveryContext", "ProduceRequestResult", "compact", "latest"]
-
 _new_tuple: Final = tuple.__new__
 _index: Final = attrgetter("index")
 # Records that share one tuple of equal sizes.

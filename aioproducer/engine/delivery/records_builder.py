@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from aioproducer.engine.delivery.produce_request_result import ProduceRequestResult
 
-__all__ = ["CLOSED", "FULL", "RECORD_OVERHEAD", "SHRINKS", "MemoryRecordsBuilder", "measured"]
-
 # Prepared varints and field sizes: plain Python looks one up more quickly than it computes one. They take 3 MiB, so only this build has them.
 
 # The byte of each seven bits that more follow, and of each that none follow.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from aioproducer.errors import DeliveryError
 
-__all__ = ["UnhandledFailures"]
-
 _log = logging.getLogger(__name__)
 # Seconds in which each kind of failure is logged once.
 _WARN_EVERY: Final = 10.0

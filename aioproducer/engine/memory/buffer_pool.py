@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.engine.memory.partition_wait_queues import PartitionWaitQueues
 from aioproducer.engine.memory.wait_queue import WaitQueue
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import ProducerBatch
     from aioproducer.engine.memory.wait_queue import PendingSend
-
-__all__ = ["BATCH_OVERHEAD", "BufferPool"]
 
 
 class BufferPool:

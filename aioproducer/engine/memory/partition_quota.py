@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueue, PartitionQueues
     from aioproducer.engine.memory.buffer_pool import BufferPool
 
-__all__ = ["PartitionQuota"]
-
 # Out-of-date entries of the heap that are kept, beside one for each full partition.
 _SLACK: Final = 16
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueue
     from aioproducer.engine.memory.wait_queue import PendingSend
 
-__all__ = ["PartitionWaitQueues"]
-
 
 class PartitionWaitQueues:
     """Holds the wait queues of one producer's full partitions.

@@ -24,20 +24,6 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
     from aioproducer.core.record_validation import Unencoded
 
-__all__ = [
-    "FOR_CANCELLATION",
-    "FOR_FULL_PARTITION",
-    "FOR_LOOP_BUDGET",
-    "FOR_MEMORY",
-    "FOR_METADATA",
-    "FOR_OTHERS",
-    "FOR_PARTITION",
-    "FOR_SERIALIZER",
-    "FOR_TOPIC",
-    "PendingSend",
-    "WaitQueue",
-]
-
 # What a pending send may wait for.
 FOR_TOPIC: Final = "metadata of the topic"
 FOR_PARTITION: Final = "the partition to exist"

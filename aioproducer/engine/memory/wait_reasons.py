@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.memory.wait_queue import PendingSend
     from aioproducer.errors import KafkaError
 
-__all__ = ["closed", "late", "told", "unavailable", "would_block"]
-
 _ADVICE: Final = {
     FOR_TOPIC: ", which is asked for now: `await producer.partitions_for(...)` first",
     FOR_PARTITION: ", which is asked for now",

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from aioproducer.net.cluster import BrokerNode, Cluster
     from aioproducer.net.connection import Answer
 
-__all__ = ["BootstrapFailures", "MetadataUpdater", "forget_idle_topics"]
-
 # A broker that starts, or that does not know a user yet, gets a second attempt, unless so many refuse in all.
 _REFUSALS: Final = 2
 _REFUSALS_IN_ALL: Final = 3

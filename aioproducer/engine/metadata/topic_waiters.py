@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aioproducer.errors import KafkaError
     from aioproducer.serializers import Encoding
 
-__all__ = ["TopicWaiters"]
-
 
 class TopicWaiters:
     """Holds the wait queues of one producer's topics.

@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from aioproducer.metrics.registry import Metrics
     from aioproducer.net.cluster import BrokerNode, Cluster
 
-__all__ = [
-    "EVENTS",
-    "LONG",
-    "Events",
-    "SlowCallbacks",
-    "backlog",
-    "story",
-    "waiting_notice",
-    "waits_for",
-]
-
 _events = logging.getLogger("aioproducer.events")
 _log = logging.getLogger("aioproducer")
 

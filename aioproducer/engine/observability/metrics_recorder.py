@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from aioproducer.net.observer import Traffic
     from aioproducer.net.tls import TlsFacts
 
-__all__ = ["MANY", "Instruments", "NodeTraffic", "Recorder", "SilentRecorder"]
-
 # Batches, or waits of drains, that are recorded at once: some 0.1 ms.
 MANY: Final = 256
 # Seconds between a note and its recording; a tenth of a sample, if that is less.

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final, cast
 from aioproducer.core.batch_splitting import in_halves, without
 from aioproducer.core.produce_errors import TOO_LARGE, Action, append_time, fate
 from aioproducer.core.producer_batch import State
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.core.retries import AGAIN, ProduceAttempts, failures, over
 from aioproducer.engine.chosen_build import uncollected
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import story, waits_for
-from aioproducer.engine.sender.record_formats import Parcel, unpack
+from aioproducer.engine.sender.parcel import Parcel
+from aioproducer.engine.sender.record_formats import unpack
 from aioproducer.errors import BrokerError, DeliveryError, DeliveryTimeout, RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from aioproducer.model import Compression
     from aioproducer.net.cluster import Cluster
     from aioproducer.records.compression import CompressionRatios
-
-__all__ = ["BatchCompletion"]
 
 # Maximum seconds of backoff while the coordinator writes the markers of the previous transaction (TV2-06). Kafka uses the same value
 # for AddPartitionsToTxn.

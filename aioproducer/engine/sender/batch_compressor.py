@@ -18,7 +18,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.sender.record_formats import NEWEST, Parcel, pack
+from aioproducer.engine.sender.parcel import NEWEST, Parcel
+from aioproducer.engine.sender.record_formats import pack
 from aioproducer.errors import KafkaError
 from aioproducer.model import Compression
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.loop_budget import DrainSchedule
     from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.records.compression import CompressionRatios
-
-__all__ = ["BatchCompressor"]
 
 # Bytes that one event-loop iteration may compress, however many requests it makes, or twice as many in every other one. That takes half
 # a millisecond to two, the time of a slice of sends. With a third of the bytes for gzip, a loop of sends made more than it compressed, and

@@ -14,7 +14,7 @@ from collections import deque
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.engine.observability.diagnostics import SlowCallbacks
 from aioproducer.engine.sender.older_formats import records_of
 from aioproducer.engine.sender.parcel import Parcel
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.errors import DeliveryError
     from aioproducer.model import Compression
-
-__all__ = ["FailedBatches"]
 
 _log = logging.getLogger(__name__)
 # Seconds in which each kind of exception that the user's function raises is logged once: a full disk fails thousands of calls.

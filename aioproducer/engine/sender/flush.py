@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from aioproducer.core.producer_batch import ProducerBatch
 
-__all__ = ["Flush"]
-
 
 class Flush:
     """Holds the batches of one flush and counts their records. Calls `wake` when the last batch has ended.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.sender.batch_completion import BatchCompletion
     from aioproducer.engine.sender.sender import Sender
 
-__all__ = ["Flushes"]
-
 
 class Flushes:
     """Runs the flushes of one producer."""

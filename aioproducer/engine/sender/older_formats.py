@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.sender.parcel import Parcel
     from aioproducer.records.reader import Record
 
-__all__ = ["from_message_set", "records_of", "to_message_set"]
-
 # Bytes of a message of magic 1 beside its key and value.
 _SET_OVERHEAD: Final = 34
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from aioproducer.interfaces import Buffer
     from aioproducer.model import Compression
 
-__all__ = ["NEWEST", "Parcel"]
-
 # The magic of record batches, from Produce 3 on.
 NEWEST: Final = 2
 

@@ -22,19 +22,6 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.net.connection import Connection
 
-__all__ = [
-    "FIRST_WITH_RECORD_BATCHES",
-    "NEWEST",
-    "Parcel",
-    "attributes_of",
-    "check_brokers",
-    "level_of",
-    "magic_of",
-    "pack",
-    "produce_version",
-    "unpack",
-]
-
 # The magic by Produce version.
 _MAGICS: Final = (0, 0, 1)
 _LAST_FOR_MESSAGE_SETS: Final = len(_MAGICS) - 1

@@ -21,11 +21,11 @@ from aioproducer.core.drain_policy import DrainState, Fill, Linger
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.produce_exchange import PartitionResponse
 from aioproducer.core.producer_batch import NEXT, Event
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.engine.append.batch_sizing import shrink
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
+from aioproducer.engine.sender.parcel import NEWEST
 from aioproducer.engine.sender.record_formats import (
     FIRST_WITH_RECORD_BATCHES,
-    NEWEST,
     attributes_of,
     magic_of,
     produce_version,
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.sender.batch_compressor import BatchCompressor
     from aioproducer.net.cluster import BrokerNode, Cluster
     from aioproducer.net.connection import Connection
-
-__all__ = ["Sender"]
 
 _log = logging.getLogger(__name__)
 # Python 3.11 looks enum members up slowly.

@@ -13,8 +13,6 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from aioproducer.engine.runtime import Runtime
 
-__all__ = ["FORKED", "watch"]
-
 FORKED: Final = "the producer belongs to the process that was forked from; make one here"
 _live: WeakSet[Runtime] = WeakSet()
 # A loop, or a uvloop transport, that the child collects closes itself, and takes the parent's files out of the epoll that both share.

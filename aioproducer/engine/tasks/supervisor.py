@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 with suppress(ModuleNotFoundError):
     import_module("anyio._backends._asyncio")
 
-__all__ = ["DeadlineTimer", "GuardedLoop", "Supervisor", "reason_of_end", "run_callbacks"]
-
 
 def reason_of_end(error: BaseException) -> str:
     """Return why the tasks of a producer ended, for errors: `error`, or what cancelled them."""

@@ -48,17 +48,6 @@ if TYPE_CHECKING:
     from aioproducer.net.cluster import BrokerNode, Cluster
 
 
-__all__ = [
-    "CoordinatorCalls",
-    "Exchange",
-    "commit_offsets",
-    "committed_offset",
-    "committed_offsets",
-    "describe_transactions",
-    "end_transaction",
-    "list_transactions",
-]
-
 # Seconds to wait for a connection.
 _PATIENCE: Final = 3.0
 # Keys of one request.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from aioproducer.engine.sender.sender import Sender
     from aioproducer.net.cluster import BrokerNode, Cluster
 
-__all__ = ["ProducerIds"]
-
 # Seconds to wait for a connection before another broker is asked. The connection is still made.
 _PATIENCE: Final = 1.0
 # Seconds that a start waits for an id after a broker answered that it has none yet.

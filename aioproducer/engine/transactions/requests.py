@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from aioproducer.core.transactions.transaction import Request, Transaction
     from aioproducer.errors import BrokerError
 
-__all__ = [
-    "FIRST_WITH_MANY",
-    "KEYS",
-    "TransactionResponse",
-    "bodies",
-    "find_coordinators",
-    "newest",
-    "read",
-]
-
 KEYS: Final = {
     Rpc.FIND_COORDINATOR: ApiKey.FIND_COORDINATOR,
     Rpc.INIT: ApiKey.INIT_PRODUCER_ID,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aioproducer.errors import DeliveryError
     from aioproducer.net.cluster import Cluster
 
-__all__ = ["TransactionGate"]
-
 _FEATURE: Final = "transaction.version"
 # The newest Produce version, by the version of transactions (TV2-02, TV2-03). Version 2 has no limit.
 _NEWEST_PRODUCE: Final = {1: 11, 2: 0x7FFF}

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from aioproducer.net.cluster import BrokerNode
 
 
-__all__ = ["TransactionManager", "TransactionScope"]
-
 # Seconds of backoff: Kafka's value for CONCURRENT_TRANSACTIONS (TXN-11).
 _QUICK: Final = 0.02
 # Seconds to wait for a connection.

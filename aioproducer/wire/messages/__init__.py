@@ -19,8 +19,6 @@ from typing import Final
 from aioproducer.wire.messages import admin, cluster, fetch, groups, produce, sasl, transactions
 from aioproducer.wire.spec import parse
 
-__all__ = ["SPECS"]
-
 SPECS: Final = parse(
     "".join(family.TEXT for family in (produce, transactions, cluster, fetch, groups, admin, sasl))
 )

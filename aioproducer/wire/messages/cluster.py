@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["TEXT"]
-
 TEXT: Final = """
 ApiVersions.request 0-4 flexible 3
   client_software_name str 3+

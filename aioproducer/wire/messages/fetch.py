@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["TEXT"]
-
 TEXT: Final = """
 Fetch.request 4-17 flexible 12
   cluster_id str? 12+ tag0

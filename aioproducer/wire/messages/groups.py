@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["TEXT"]
-
 TEXT: Final = """
 JoinGroup.request 0-9 flexible 6
   group_id str

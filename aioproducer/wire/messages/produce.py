@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["TEXT"]
-
 TEXT: Final = """
 Produce.request 0-13 flexible 9
   transactional_id str? 3+

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["TEXT"]
-
 # SaslHandshake has no flexible version.
 TEXT: Final = """
 SaslHandshake.request 0-1 flexible 32768

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["TEXT"]
-
 TEXT: Final = """
 InitProducerId.request 0-5 flexible 2
   transactional_id str?

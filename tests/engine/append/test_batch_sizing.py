@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.engine.append.batch_sizing import shrink
 from aioproducer.engine.chosen_build import RECORD_OVERHEAD
-from aioproducer.engine.memory.buffer_pool import BATCH_OVERHEAD
 from aioproducer.records.record_batch import OVERHEAD
 from tests.engine.append.parts import NOW_MS, Parts
 

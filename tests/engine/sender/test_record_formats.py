@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer import ProducerConfig
+from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.engine.sender.record_formats import (
-    Parcel,
     check_brokers,
     level_of,
     magic_of,
