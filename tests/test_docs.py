@@ -83,7 +83,6 @@ def test_the_example_of_a_typed_topic_runs(capsys: pytest.CaptureFixture[str]) -
         ("reference/make_metrics.py", "reference/metrics.md"),
         ("topics/make_dashboard.py", "topics/dashboard.json"),
         ("topics/make_delivery.py", "topics/delivery.md"),
-        ("topics/make_drain.py", "topics/drain.md"),
         ("topics/make_transactions.py", "topics/transactions.md"),
     ],
 )

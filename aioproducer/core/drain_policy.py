@@ -1,16 +1,17 @@
-"""Decides when a partition's batches may leave: one table of rules, and the pure functions that read it.
+"""Decides when a partition's batches may leave.
 
 A closed batch may always leave. It is full, or a flush, the end of a transaction or an overdue batch has closed it. The rules concern
-open batches, and what one drain or one request takes. Each rule is a row: `docs/topics/drain.md` shows what each row gives and costs.
+open batches, and what one drain or one request takes. `docs/topics/drain.md` shows what each rule gives and costs, by its name.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Sized
+    from collections.abc import Sized
 
 # Maximum seconds between two drains of a burst, and between two that take full batches. A loop that only sends 100 bytes makes a drain
 # interval of 128 KiB in 0.5 ms, and six partitions grow by as much in this time. With 3 ms, such a loop had the same rate, and one of 300
@@ -49,9 +50,6 @@ class Linger(enum.Enum):
             return cls.LOAD
         return cls.TIME if linger_ms else cls.NONE
 
-    def __str__(self) -> str:
-        return self.value
-
 
 class Fill(enum.IntEnum):
     """Lists how full a batch must be to leave in a drain."""
@@ -63,17 +61,13 @@ class Fill(enum.IntEnum):
     # No batch leaves: there is no drain now.
     NEVER = 3
 
-    def __str__(self) -> str:
-        return self.name.lower()
 
-
+@dataclass
 class DrainState:
     """Holds what rules of a drain read. The Sender updates it; times are in seconds of the loop's clock.
 
-    Args:
-        continuing: the tasks that send without a pause, while they wait for their next slice.
-
     Attributes:
+        continuing: the tasks that send without a pause, while they wait for their next slice.
         now: time of this drain, or of the last one of a burst.
         is_burst: some task sends without a pause; the other fields count only then.
         is_budget_full: the bytes or slices since the last drain suffice for one.
@@ -88,41 +82,24 @@ class DrainState:
         closed_batches: number of closed batches that are not drained yet.
     """
 
-    __slots__ = (
-        "_continuing",
-        "batches",
-        "closed_batches",
-        "drained_at",
-        "due_since",
-        "full_at",
-        "is_budget_full",
-        "is_burst",
-        "now",
-        "open_batches",
-        "partial_at",
-        "partial_began",
-        "partial_left",
-    )
-
-    def __init__(self, continuing: Sized = ()) -> None:
-        self._continuing = continuing
-        self.now: float = 0.0
-        self.is_burst: bool = False
-        self.is_budget_full: bool = False
-        self.due_since: float = 0.0
-        self.drained_at: float = 0.0
-        self.batches: int = 0
-        self.full_at: float = 0.0
-        self.partial_at: float = 0.0
-        self.partial_began: float = 0.0
-        self.partial_left: int = 0
-        self.open_batches: int = 0
-        self.closed_batches: int = 0
+    continuing: Sized = ()
+    now: float = 0.0
+    is_burst: bool = False
+    is_budget_full: bool = False
+    due_since: float = 0.0
+    drained_at: float = 0.0
+    batches: int = 0
+    full_at: float = 0.0
+    partial_at: float = 0.0
+    partial_began: float = 0.0
+    partial_left: int = 0
+    open_batches: int = 0
+    closed_batches: int = 0
 
     @property
     def may_be_burst(self) -> bool:
         """Return whether there is a burst. A task that was woken since the last drain of one may be about to send."""
-        return self.is_burst or bool(self._continuing)
+        return self.is_burst or bool(self.continuing)
 
     def note(self, least: Fill) -> None:
         """Note that a drain begins in which the batches leave that are not less than `least`."""
@@ -154,30 +131,6 @@ class DrainState:
         return self.partial_left > 0 and self.now - self.partial_began < _MAX_SECONDS_OF_PARTIAL
 
 
-class Rule(NamedTuple):
-    """Holds one rule. Exactly one of its last five fields is given.
-
-    Attributes:
-        name: names the rule in the documentation and in experiments.
-        lingers: the kinds of `linger_ms` that it applies to.
-        reason: why it is there.
-        holds: takes the number of batches of the partition that are in flight; returns whether an open batch waits for more records.
-        frees: True if no other rule holds an open batch while memory is short.
-        drain: returns the least fill of the batches that leave in a drain of a burst.
-        answer: takes whether a drain is scheduled in a burst; returns the least fill of the batches that leave at an answer.
-        most: maximum batches of a request during a burst.
-    """
-
-    name: str
-    lingers: frozenset[Linger]
-    reason: str
-    holds: Callable[[int], bool] | None = None
-    frees: bool | None = None
-    drain: Callable[[DrainState], Fill] | None = None
-    answer: Callable[[bool], Fill] | None = None
-    most: int | None = None
-
-
 def _waits_for_partial(state: DrainState) -> bool:
     """Return whether partial batches still wait in this burst."""
     if state.goes_on:
@@ -187,140 +140,27 @@ def _waits_for_partial(state: DrainState) -> bool:
     )
 
 
-def _always(_in_flight: int) -> bool:
-    return True
-
-
-def _while_in_flight(in_flight: int) -> bool:
-    return in_flight > 0
-
-
-def _broker_queue(state: DrainState) -> Fill:
-    seconds = min(_SECONDS_A_BATCH, _MAX_SECONDS_OF_ALL / max(state.open_batches, 1))
-    # More batches may have left than are open: those of many brokers.
-    if state.now - state.drained_at >= min(seconds * state.batches, _MAX_SECONDS_OF_ALL):
-        return Fill.PARTIAL
-    # A closed batch does not get fuller by waiting.
-    return Fill.CLOSED if state.closed_batches else Fill.NEVER
-
-
-def _full_interval(state: DrainState) -> Fill:
-    is_full = state.is_budget_full or state.now - state.due_since >= _SECONDS_OF_FULL
-    return Fill.PARTIAL if is_full else Fill.NEVER
-
-
-def _partial_batches(state: DrainState) -> Fill:
-    return Fill.FULL if _waits_for_partial(state) else Fill.PARTIAL
-
-
-def _full_batches(state: DrainState) -> Fill:
-    is_recent = state.now - state.full_at < _SECONDS_OF_FULL
-    return Fill.CLOSED if is_recent and _waits_for_partial(state) else Fill.PARTIAL
-
-
-def _scheduled_drain(is_in_scheduled_burst: bool) -> Fill:
-    return Fill.NEVER if is_in_scheduled_burst else Fill.PARTIAL
-
-
-def _next_iteration(_is_in_scheduled_burst: bool) -> Fill:
-    return Fill.FULL
-
-
-_NONE, _TIME, _LOAD = (frozenset({linger}) for linger in Linger)
-
-RULES: Final[Sequence[Rule]] = (
-    Rule(
-        "linger",
-        _TIME,
-        "linger_ms: a partial batch waits that long for more records",
-        holds=_always,
-    ),
-    Rule(
-        "load",
-        _LOAD,
-        "a partial batch waits while its partition has a batch in flight: the broker would only queue it",
-        holds=_while_in_flight,
-    ),
-    Rule(
-        "memory",
-        _TIME | _LOAD,
-        "sends wait for memory that only answers give back: no batch waits for more records",
-        frees=True,
-    ),
-    Rule(
-        "broker queue",
-        _NONE,
-        "in a burst, the next drain comes when the broker can have appended the last one: more batches would only wait there",
-        drain=_broker_queue,
-    ),
-    Rule(
-        "burst interval",
-        _TIME | _LOAD,
-        "in a burst, several slices of the loop budget make one drain: a drain costs as much as dozens of records",
-        drain=_full_interval,
-    ),
-    Rule(
-        "burst, partial batches",
-        _TIME | _LOAD,
-        "in a burst, the next records fill the partial batches",
-        drain=_partial_batches,
-    ),
-    Rule(
-        "burst, full batches",
-        _TIME | _LOAD,
-        "in a burst, a full batch may grow while its partition waits for its turn",
-        drain=_full_batches,
-    ),
-    Rule(
-        "burst, answers",
-        frozenset(Linger),
-        "in a burst, the scheduled drain also takes what an answer lets go",
-        answer=_scheduled_drain,
-    ),
-    Rule(
-        "answer",
-        _LOAD,
-        "the tasks that an answer wakes send their next records: these leave together with the partial batches that it lets go",
-        answer=_next_iteration,
-    ),
-    Rule(
-        "burst, requests",
-        frozenset(Linger),
-        "in a burst, a request takes part of the partitions, so that the others fill their batches",
-        most=_MAX_BATCHES_IN_A_BURST,
-    ),
-)
-
-
 class DrainPolicy:
-    """Reads the rules that apply to one kind of `linger_ms`.
+    """Holds the rules that apply to one kind of `linger_ms`.
 
     Args:
         linger: the kind of the producer's `linger_ms`.
 
     Attributes:
         linger: as given.
-        max_batches: maximum batches of a request: MAX_BATCHES, and by True those while some task sends without a pause.
+        max_batches: maximum batches of a request: MAX_BATCHES, and by True those while some task sends without a pause. "burst, requests":
+            a request then takes part of the partitions, so that the others fill their batches.
         has_holds: whether an open batch may wait for more records. Without, no batch is checked.
-        is_by_budget: whether a drain of a burst waits for several slices of the loop budget; they continue without one.
         is_by_broker: whether a drain of partial batches, in a burst, makes one request for each broker, and the next one comes when the
-            broker can have appended it.
+            broker can have appended it. Else it waits for several slices of the loop budget, which continue without one.
     """
+
+    max_batches = (MAX_BATCHES, _MAX_BATCHES_IN_A_BURST)
 
     def __init__(self, linger: Linger) -> None:
         self.linger = linger
-        rules = [rule for rule in RULES if linger in rule.lingers]
-        self._holds = [rule.holds for rule in rules if rule.holds is not None]
-        self._frees = any(rule.frees for rule in rules)
-        self._drain = [rule.drain for rule in rules if rule.drain is not None]
-        self._answer = [rule.answer for rule in rules if rule.answer is not None]
-        in_a_burst = min(
-            (rule.most for rule in rules if rule.most is not None), default=MAX_BATCHES
-        )
-        self.max_batches: tuple[int, int] = (MAX_BATCHES, in_a_burst)
-        self.has_holds: bool = bool(self._holds)
-        self.is_by_budget: bool = _full_interval in self._drain
-        self.is_by_broker: bool = _broker_queue in self._drain
+        self.is_by_broker: bool = linger is Linger.NONE
+        self.has_holds: bool = not self.is_by_broker
 
     def waits(self, in_flight: int, *, memory_is_short: bool) -> bool:
         """Return whether an open batch, which has not waited long enough and is not full, waits for more records.
@@ -329,16 +169,32 @@ class DrainPolicy:
             in_flight: batches of its partition that are in flight.
             memory_is_short: whether sends wait for memory, or the producer closes.
         """
-        return not (memory_is_short and self._frees) and any(
-            holds(in_flight) for holds in self._holds
-        )
+        # Rule "memory": sends wait for memory that only answers give back, so no batch waits for more records.
+        if memory_is_short or not self.has_holds:
+            return False
+        # "linger": until its time is over. "load": while its partition has a batch in flight, as the broker would only queue it.
+        return self.linger is Linger.TIME or in_flight > 0
 
     def drain(self, state: DrainState) -> Fill:
         """Return how full a batch must be to leave in the drain of an event-loop iteration, in a burst.
 
         Without a burst, every batch leaves that does not wait for more records.
         """
-        return max([rule(state) for rule in self._drain], default=Fill.PARTIAL)
+        if self.is_by_broker:
+            # "broker queue": the next drain comes when the broker can have appended the last one. More batches would only wait there.
+            seconds = min(_SECONDS_A_BATCH, _MAX_SECONDS_OF_ALL / max(state.open_batches, 1))
+            # More batches may have left than are open: those of many brokers.
+            if state.now - state.drained_at >= min(seconds * state.batches, _MAX_SECONDS_OF_ALL):
+                return Fill.PARTIAL
+            # A closed batch does not get fuller by waiting.
+            return Fill.CLOSED if state.closed_batches else Fill.NEVER
+        # "burst interval": several slices of the loop budget make one drain, which costs as much as dozens of records.
+        if not state.is_budget_full and state.now - state.due_since < _SECONDS_OF_FULL:
+            return Fill.NEVER
+        # "burst, partial batches": the next records fill them. "burst, full batches": they may grow while their partitions wait for their turn.
+        if not _waits_for_partial(state):
+            return Fill.PARTIAL
+        return Fill.CLOSED if state.now - state.full_at < _SECONDS_OF_FULL else Fill.FULL
 
     def answer(self, *, is_burst: bool, is_scheduled: bool) -> Fill:
         """Return how full a batch must be to leave in the drain that an answer makes.
@@ -347,4 +203,8 @@ class DrainPolicy:
             is_burst: whether some task sends without a pause.
             is_scheduled: whether a drain is scheduled for the next event-loop iteration.
         """
-        return max([rule(is_burst and is_scheduled) for rule in self._answer], default=Fill.PARTIAL)
+        # "burst, answers": the scheduled drain also takes what an answer lets go.
+        if is_burst and is_scheduled:
+            return Fill.NEVER
+        # "answer": the tasks that it wakes send their next records, which leave together with the partial batches that it lets go.
+        return Fill.FULL if self.linger is Linger.LOAD else Fill.PARTIAL

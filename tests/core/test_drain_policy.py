@@ -1,4 +1,4 @@
-"""Tests of `aioproducer.core.drain_policy`: each rule alone, and what the whole table decides."""
+"""Tests of `aioproducer.core.drain_policy`: each rule alone, and what they decide together."""
 
 from __future__ import annotations
 
@@ -195,18 +195,6 @@ def test_a_drain_of_a_burst_makes_one_request_for_each_broker_if_the_broker_dete
     None
 ):
     assert [DrainPolicy(linger).is_by_broker for linger in Linger] == [True, False, False]
-
-
-def test_both_are_named_in_logs() -> None:
-    assert [str(one) for one in (*Linger, *Fill)] == [
-        "0",
-        "milliseconds",
-        "auto",
-        "partial",
-        "full",
-        "closed",
-        "never",
-    ]
 
 
 def test_a_drain_to_many_brokers_delays_a_burst_no_longer_than_all_open_batches_take() -> None:

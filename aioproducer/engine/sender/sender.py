@@ -199,7 +199,7 @@ class Sender:
         elif has_waiting and not self._is_serving_due:
             self._admission.serve()
         elif not self._is_serving_due:
-            self._admission.on_none_waiting(goes_on=not is_taken and not self._policy.is_by_budget)
+            self._admission.on_none_waiting(goes_on=not is_taken and self._policy.is_by_broker)
 
     def _serve(self) -> None:
         self._is_serving_due = False
