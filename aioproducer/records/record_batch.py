@@ -106,22 +106,6 @@ def _encode_text(part: str, kinds: str, text: object) -> bytes:
     raise SerializationError(said)
 
 
-def record_size(
-    offset_delta: int,
-    timestamp_delta: int,
-    key: Buffer | None,
-    value: Buffer | None,
-    headers: bytes,
-) -> int:
-    """Return the bytes of a record in a batch, with the length before it; `headers` are encoded."""
-    fields = field_size(-1 if key is None else len(key)) + field_size(
-        -1 if value is None else len(value)
-    )
-    return field_size(
-        1 + len(varint(timestamp_delta)) + len(varint(offset_delta)) + fields + len(headers)
-    )
-
-
 def encode_record(
     offset_delta: int,
     timestamp_delta: int,

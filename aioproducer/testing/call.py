@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import broker_error
 from aioproducer.testing.faults import WHOLE, Outgoing, Rule, Verdict
+from aioproducer.testing.frames import encode_response
 from aioproducer.testing.security.authenticator import Ending
 from aioproducer.wire.api import ApiKey
-from aioproducer.wire.frame import encode_response
 from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.connection import Connection
     from aioproducer.testing.faults import Target, When
+    from aioproducer.testing.frames import RequestHeader
     from aioproducer.testing.handlers.handler import Handler
     from aioproducer.testing.security.authenticator import Outcome
     from aioproducer.testing.security.cluster_security import Operation, ResourceType
-    from aioproducer.wire.frame import RequestHeader
 
 __all__ = ["Call", "Context"]
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.errors import ProtocolError
 from aioproducer.testing.call import Call
+from aioproducer.testing.frames import decode_request, encode_response
 from aioproducer.testing.handlers import HANDLERS, connect
 from aioproducer.testing.request_log import (
     Authentication,
@@ -30,7 +31,7 @@ from aioproducer.testing.request_log import (
 from aioproducer.testing.security.authenticator import MOST_BYTES, Admission, Authenticator, Ending
 from aioproducer.testing.security.tls import common_name
 from aioproducer.wire.api import NAMES, ApiKey
-from aioproducer.wire.frame import FrameReader, decode_request, encode_response
+from aioproducer.wire.frame import FrameReader
 from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:

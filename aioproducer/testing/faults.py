@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from aioproducer.errors import broker_error
+from aioproducer.testing.frames import encode_response
 from aioproducer.testing.security.tls import TlsSpoil
-from aioproducer.wire.frame import encode_response
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -23,9 +23,9 @@ from aioproducer.records.message_set import (
     read_messages,
     wrapper,
 )
-from aioproducer.records.reader import ControlType, RecordBatch, end_marker, read_batches
 from aioproducer.records.record_batch import TRANSACTIONAL, crc32c, encode_record, header, placed
 from aioproducer.testing.producers import Producers
+from aioproducer.testing.record_batches import ControlType, RecordBatch, end_marker, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from aioproducer.errors import broker_error
-from aioproducer.records.reader import ControlType, control_record
+from aioproducer.testing.record_batches import ControlType, control_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aioproducer.records.reader import RecordBatch
+    from aioproducer.testing.record_batches import RecordBatch
 
 __all__ = ["Aborted", "Producers", "Wrote"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from aioproducer.errors import ProtocolError
 from aioproducer.wire.api import ApiKey, is_flexible
@@ -27,7 +27,6 @@ FRAME_LIMIT: Final = 100 * 1024 * 1024
 _NO_TAGS: Final = b"\x00"
 _read_int32 = struct.Struct(">i").unpack_from
 _REQUEST: Final = struct.Struct(">ihhih")
-_RESPONSE: Final = struct.Struct(">ii")
 
 _TLS_ALERT: Final = b"\x15\x03"
 # The first bytes of other protocols, which the reader finds in place of a size.
@@ -47,16 +46,6 @@ _STRANGERS: Final = (
 )
 
 
-class RequestHeader(NamedTuple):
-    """Holds the fields of a request's header. The message begins at `offset` of the frame."""
-
-    key: int
-    version: int
-    correlation_id: int
-    client_id: str | None
-    offset: int
-
-
 def encode_request(
     key: int, version: int, correlation_id: int, client_id: str | None, body: Sequence[Buffer]
 ) -> list[Buffer]:
@@ -65,7 +54,7 @@ def encode_request(
     size = 10 + len(rest)
     for chunk in body:
         size += len(chunk)
-    return _behind(_REQUEST.pack(size, key, version, correlation_id, length) + rest, body)
+    return behind(_REQUEST.pack(size, key, version, correlation_id, length) + rest, body)
 
 
 @lru_cache(maxsize=64)
@@ -78,38 +67,6 @@ def _behind_header(key: int, version: int, client_id: str | None) -> tuple[int, 
     )
 
 
-def decode_request(frame: Buffer) -> RequestHeader:
-    """Return the header of a request's frame, which comes without its size.
-
-    Raises:
-        ProtocolError: the frame has no valid header.
-    """
-    try:
-        key, version, correlation_id, length = struct.unpack_from(">hhih", frame)
-        offset = 10 + max(length, 0)
-        if length < -1 or offset > len(frame):
-            raise ProtocolError(
-                f"a request header claims a client id of {length} bytes, and {len(frame) - 10} are left"
-            )
-        client_id = None if length == -1 else bytes(frame[10:offset]).decode()
-        if is_flexible(key, version):
-            offset = skip_tags(frame, offset)
-    except (IndexError, struct.error) as error:
-        raise ProtocolError(f"a request ends in its header, after {len(frame)} bytes") from error
-    except UnicodeDecodeError as error:
-        raise ProtocolError("a request's client id is not UTF-8") from error
-    return RequestHeader(key, version, correlation_id, client_id, offset)
-
-
-def encode_response(
-    key: int, version: int, correlation_id: int, body: Sequence[Buffer]
-) -> list[Buffer]:
-    """Encode the frame of an answer to a request of that key and version. Returns the buffers to write."""
-    tags = _NO_TAGS if _is_tagged_response(key, version) else b""
-    size = 4 + len(tags) + sum(map(len, body))
-    return _behind(_RESPONSE.pack(size, correlation_id) + tags, body)
-
-
 def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, int]:
     """Return the correlation id of an answer, and the offset of its message.
 
@@ -117,7 +74,7 @@ def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, int]:
         ProtocolError: the frame ends before its message begins.
     """
     correlation_id = correlation_of(frame)
-    if not _is_tagged_response(key, version):
+    if not is_tagged_response(key, version):
         return correlation_id, 4
     # Brokers send none.
     if frame[4:5] == _NO_TAGS:
@@ -144,11 +101,12 @@ def correlation_of(frame: Buffer) -> int:
 
 
 @lru_cache(maxsize=256)
-def _is_tagged_response(key: int, version: int) -> bool:
+def is_tagged_response(key: int, version: int) -> bool:
+    """Return whether tagged fields follow the correlation id of an answer."""
     return key != ApiKey.API_VERSIONS and is_flexible(key, version)
 
 
-def _behind(header: bytes, body: Sequence[Buffer]) -> list[Buffer]:
+def behind(header: bytes, body: Sequence[Buffer]) -> list[Buffer]:
     """Return the header and the message's chunks. A small first chunk is joined to the header."""
     chunks = [header, *body]
     if body and len(body[0]) < JOINED:

@@ -13,9 +13,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from settled import settled
 
 from aioproducer import Producer, TransactionResolver
-from aioproducer.records.reader import read_batches
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
+from aioproducer.testing.record_batches import read_batches
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

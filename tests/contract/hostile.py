@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import builds
 
 from aioproducer.engine.delivery.outcome import Outcome
-from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import header
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.jumping import run_jumping
+from aioproducer.testing.record_batches import read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

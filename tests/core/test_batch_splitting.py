@@ -17,8 +17,9 @@ from aioproducer.engine.chosen_build import (
     MemoryRecordsBuilder,
     ProduceRequestResult,
 )
-from aioproducer.records.reader import Record, read_batches
+from aioproducer.records.reader import Record
 from aioproducer.records.record_batch import encode_headers, header
+from aioproducer.testing.record_batches import read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError, UsageError
-from aioproducer.records.reader import (
+from aioproducer.records.reader import Record
+from aioproducer.testing.record_batches import (
     ControlRecord,
     ControlType,
-    Record,
     control_record,
     end_marker,
 )

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from aioproducer.errors import ProtocolError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records.compression import compress
-from aioproducer.records.reader import Record, RecordBatch, read_batches
+from aioproducer.records.reader import Record
+from aioproducer.testing.record_batches import RecordBatch, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -15,9 +15,10 @@ from aioproducer.engine.delivery.records_builder import FIELD, VARINT
 from aioproducer.errors import SerializationError
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
-from aioproducer.records.reader import Record, RecordBatch, read_batches
+from aioproducer.records.reader import Record
 from aioproducer.records.record_batch import OVERHEAD, PARTS, encode_headers, header, size_limit
 from aioproducer.records.varints import NULL, TABLE, field_size, unvarint, varint
+from aioproducer.testing.record_batches import RecordBatch, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,12 @@ import pytest
 
 from aioproducer.errors import UsageError
 from aioproducer.model import Compression, TimestampType
-from aioproducer.records.reader import ControlRecord, ControlType, control_record, read_batches
+from aioproducer.testing.record_batches import (
+    ControlRecord,
+    ControlType,
+    control_record,
+    read_batches,
+)
 from tests.vectors.golden import area, build, cases, entries, expected, vectors, written
 
 if TYPE_CHECKING:

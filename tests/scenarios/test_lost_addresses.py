@@ -11,8 +11,8 @@ from whole import jumping
 
 from aioproducer import Producer
 from aioproducer.testing import FakeCluster
+from aioproducer.testing.frames import decode_request
 from aioproducer.wire.api import ApiKey
-from aioproducer.wire.frame import decode_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

@@ -11,14 +11,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.records.reader import ControlType, control_record
+from aioproducer.testing.record_batches import ControlType, control_record
 from tests.simulation.history import Fate, number_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from aioproducer.model import FailedRecord
-    from aioproducer.records.reader import RecordBatch
+    from aioproducer.testing.record_batches import RecordBatch
     from tests.simulation.history import HandedOut, History, Sent, Transaction
 
 __all__ = ["Logged", "Promise", "check", "read_log"]

@@ -9,7 +9,8 @@ import pytest
 
 from aioproducer.errors import Persisted
 from aioproducer.model import FailedRecord
-from aioproducer.records.reader import ControlType, Record, end_marker
+from aioproducer.records.reader import Record
+from aioproducer.testing.record_batches import ControlType, end_marker
 from tests.simulation.checker import Logged, Promise, check, read_log
 from tests.simulation.history import (
     End,

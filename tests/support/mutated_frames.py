@@ -18,14 +18,9 @@ from typing import NamedTuple
 from wire_samples import EVERY_CODEC, encoded, full_sample, mutated
 
 from aioproducer.errors import ProtocolError
+from aioproducer.testing.frames import decode_request, encode_response
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
-from aioproducer.wire.frame import (
-    FrameReader,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from aioproducer.wire.frame import FrameReader, decode_response, encode_request
 from aioproducer.wire.schema import codec, message
 
 _KEYS = {name: key for key, name in NAMES.items()}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aioproducer.core.retries import Backoff
 from aioproducer.net.dialer import Verbatim
 from aioproducer.net.settings import NetSettings
+from aioproducer.testing.frames import decode_request, encode_response
 from aioproducer.wire.api import CLIENT_VERSIONS, NAMES, ApiKey
-from aioproducer.wire.frame import FrameReader, decode_request, encode_response
+from aioproducer.wire.frame import FrameReader
 from aioproducer.wire.schema import codec, message
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fake_requests import batch, topic
 from group_members import named as told
 
-from aioproducer.records.reader import read_batches
+from aioproducer.testing.record_batches import read_batches
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
 

@@ -11,9 +11,9 @@ from fake_requests import batch
 from transactional import TRANSACTIONAL, Hand, Seen
 
 from aioproducer.errors import BrokerError
-from aioproducer.records.reader import read_batches
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
+from aioproducer.testing.record_batches import read_batches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,9 +12,9 @@ from jumping import jumping
 from transactional import Hand
 
 from aioproducer.errors import ConnectionLost
-from aioproducer.records.reader import ControlType, control_record
 from aioproducer.testing import FakeCluster, run_jumping
 from aioproducer.testing.client import WireClient
+from aioproducer.testing.record_batches import ControlType, control_record
 from aioproducer.testing.transactions import State
 from aioproducer.wire.api import ApiKey
 

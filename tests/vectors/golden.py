@@ -18,8 +18,9 @@ from aioproducer.records.message_set import (
     read_messages,
     wrapper,
 )
-from aioproducer.records.reader import MAX_DECOMPRESSED, Record, RecordBatch, read_batches
+from aioproducer.records.reader import MAX_DECOMPRESSED, Record
 from aioproducer.records.record_batch import encode_headers, encode_record, header, placed
+from aioproducer.testing.record_batches import RecordBatch, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

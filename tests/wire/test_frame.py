@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 from wire_samples import EVERY_CODEC
 
 from aioproducer.errors import ProtocolError
+from aioproducer.testing.frames import RequestHeader, decode_request, encode_response
 from aioproducer.wire.api import NAMES, ApiKey
 from aioproducer.wire.frame import (
     FRAME_LIMIT,
     FrameReader,
-    RequestHeader,
     correlation_of,
-    decode_request,
     decode_response,
     encode_request,
-    encode_response,
 )
 
 _FRAMES = st.lists(st.binary(max_size=300), max_size=6)

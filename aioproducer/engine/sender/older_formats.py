@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from aioproducer.engine.sender.parcel import NEWEST
 from aioproducer.errors import UsageError, broker_error
-from aioproducer.model import Compression
 from aioproducer.records.message_set import NO_TIMESTAMP, encode_message_set, read_messages
-from aioproducer.records.reader import read_batches
-from aioproducer.records.record_batch import encode_headers, encode_record, header
+from aioproducer.records.reader import read_records
+from aioproducer.records.record_batch import encode_headers, encode_record
 
 if TYPE_CHECKING:
     from aioproducer.engine.sender.parcel import Parcel
+    from aioproducer.model import Compression
     from aioproducer.records.reader import Record
 
 # Bytes of a message of magic 1 beside its key and value.
@@ -48,11 +48,7 @@ def records_of(parcel: Parcel, codec: Compression) -> list[Record]:
     """Return the records of a parcel, read back from the bytes that this client wrote."""
     if parcel.magic != NEWEST:
         return _messages(parcel)
-    raw = parcel.raw(codec)
-    stamp = header(
-        raw, parcel.record_count, int(Compression.NONE), parcel.base_timestamp, parcel.max_timestamp
-    )
-    return [record for batch in read_batches(stamp + raw) for record in batch.records()]
+    return read_records(parcel.raw(codec), parcel.record_count, parcel.base_timestamp)
 
 
 def _messages(parcel: Parcel) -> list[Record]:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from aioproducer.testing.broker import FakeBroker
     from aioproducer.testing.call import Call
     from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.frames import RequestHeader
     from aioproducer.testing.groups import Group
     from aioproducer.testing.topics import Partition, Topic
     from aioproducer.testing.transactions import Holder, Touched
-    from aioproducer.wire.frame import RequestHeader
 
 __all__ = [
     "HANDLERS",

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from aioproducer.testing.call import Call
     from aioproducer.testing.cluster import FakeCluster
+    from aioproducer.testing.frames import RequestHeader
     from aioproducer.testing.topics import Partition, Topic
-    from aioproducer.wire.frame import RequestHeader
 
 
 _NO_LEADER: Final = broker_error("LEADER_NOT_AVAILABLE").code

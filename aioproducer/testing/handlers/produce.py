@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aioproducer.interfaces import Buffer
-    from aioproducer.records.reader import RecordBatch
     from aioproducer.testing.call import Call
     from aioproducer.testing.cluster import FakeCluster
     from aioproducer.testing.faults import Rule
     from aioproducer.testing.log import Appended, PartitionLog
+    from aioproducer.testing.record_batches import RecordBatch
 
 
 _ALL: Final = -1

@@ -9,8 +9,8 @@ from builds import on_both
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproducer.records.reader import read_batches
 from aioproducer.records.record_batch import encode_headers, header, size_limit
+from aioproducer.testing.record_batches import read_batches
 
 RECORDS = st.lists(
     st.tuples(

@@ -23,8 +23,9 @@ from aioproducer.model import Compression
 from aioproducer.net.connection import Connection
 from aioproducer.records.compression import compress
 from aioproducer.records.message_set import read_messages
-from aioproducer.records.reader import Record, read_batches
+from aioproducer.records.reader import Record
 from aioproducer.records.record_batch import encode_headers, encode_record, header
+from aioproducer.testing.record_batches import read_batches
 from aioproducer.wire.api import ApiKey
 
 NOW = 1_700_000_000_000

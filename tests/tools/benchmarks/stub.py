@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import uvloop
 
+from aioproducer.testing.frames import decode_request, encode_response
 from aioproducer.wire.api import ApiKey, is_flexible
-from aioproducer.wire.frame import decode_request, encode_response
 from aioproducer.wire.schema import codec, message
 
 VERSIONS: Final = {
