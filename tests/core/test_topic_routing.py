@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from batches import FULL
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.metadata.cluster_metadata import NO_ID

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import loops
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from whole import jumping, running
 
 from aioproducer import (

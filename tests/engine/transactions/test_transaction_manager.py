@@ -29,8 +29,7 @@ from aioproducer.errors import (
     UsageError,
     broker_error,
 )
-from tests.engine.append.parts import Parts as AppendParts
-from tests.engine.append.parts import engine_context
+from tests.engine.append.parts import Parts as AppendParts, engine_context
 
 
 class Stage:
