@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import os
 import shutil
@@ -465,6 +466,61 @@ async def test_a_vault_that_stays_sealed(tmp_path: pathlib.Path) -> None:
         assert failed.value.persisted is Persisted.NO
         assert "the function given as ssl_context raised PermissionError" in told
         assert "canary-" not in told
+
+
+def change_password(cluster: FakeCluster) -> None:
+    cluster.security.grant("alice", "canary-new")
+
+
+def revoke_certificate(cluster: FakeCluster) -> None:
+    cluster.security.change(tls=dataclasses.replace(MUTUAL, client_authority=NEW_CA))
+
+
+def end_broker(cluster: FakeCluster) -> None:
+    asyncio.get_running_loop().create_task(cluster.brokers[1].stop())
+
+
+@pytest.mark.parametrize(
+    ("change", "now_told"),
+    [
+        (change_password, "the broker refuses user 'alice' by SCRAM-SHA-256"),
+        (revoke_certificate, "the broker does not take this client's certificate"),
+        (end_broker, "nobody listens on broker-1.memory:9092"),
+    ],
+)
+@jumping
+async def test_a_record_in_flight_tells_why_it_could_not_be_sent_again(
+    tmp_path: pathlib.Path, change: Any, now_told: str
+) -> None:
+    """Its error says both: how the connection that had the record ended, and what its broker says now."""
+    mounted = MountedFiles(tmp_path / "user", pair(CA.client("orders-1")))
+    options = {
+        "ssl_truststore_certificates": CA.pem.decode(),
+        "ssl_certificate_location": mounted.folder / "tls.crt",
+        "ssl_key_location": mounted.folder / "tls.key",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_username": "alice",
+        "sasl_password": "canary-old",
+        "delivery_timeout_ms": 8_000,
+        "request_timeout_ms": 5_000,
+        "close_timeout_ms": 100,
+    }
+    async with (
+        secured("SASL_SSL", MUTUAL, users={"alice": "canary-old"}) as cluster,
+        running(cluster, **options) as (_, producer),
+    ):
+        await producer.send_and_wait("orders", b"0")
+        hang = cluster.hang("Produce", times=1)
+        delivery = await producer.send("orders", b"1")
+        await hang.reached()
+        change(cluster)
+        cluster.disconnect_all()
+        with pytest.raises(DeliveryError) as failed:
+            await delivery
+    assert failed.value.persisted is Persisted.MAYBE
+    sent_once, _, since_then = str(failed.value).partition("; since then: ")
+    assert "(broker-1.memory:9092 closed the connection" in sent_once
+    assert now_told in since_then
 
 
 def test_a_function_that_hangs_delays_nothing_else(tmp_path: pathlib.Path) -> None:

@@ -546,18 +546,17 @@ class Sender:
     def _on_expiry(self, now: float) -> None:
         for batch in self._partition_queues.incomplete.expired(now):
             node = self._cluster.node(batch.queue.leader)
-            cause = (
-                batch.error
-                or (node and node.last_error)
-                or ConnectionLost(self._completion.waits_for(batch))
-            )
+            now_told = node.last_error if node is not None else None
+            cause = batch.error or now_told or ConnectionLost(self._completion.waits_for(batch))
+            # Why it could not be sent again may be another reason than why it was sent once.
+            why = "; since then: ".join(dict.fromkeys(map(str, filter(None, (cause, now_told)))))
             queue, partitions = batch.queue, len(batch.queue.routing.queues)
             where = "no leader is known" if queue.leader < 0 else f"it was {batch.state}"
             if queue.partition >= partitions:
                 where = f"the topic has {counted(partitions, 'partition')} by now"
             timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:.15g}"
             self._completion.fail(
-                batch, cause, f"not acknowledged within {timeout}: {where} ({cause})"
+                batch, cause, f"not acknowledged within {timeout}: {where} ({why})"
             )
         self.turn()
 
