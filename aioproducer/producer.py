@@ -232,6 +232,7 @@ class Producer(Generic[K, V]):
             BootstrapFailed: no broker answered; each address and its reason is in the text.
             TransactionError: with a `transactional_id`: its coordinator assigns no producer id, or not in time.
             ProducerClosed: the producer runs or was stopped: make a new one; or `stop` was called while it started.
+            UsageError: the loop that runs is not asyncio's, as under trio.
         Cancellation, or an error: no task is left running, and `start` may be called again.
         """
         self._check_startable()

@@ -105,6 +105,7 @@ class TransactionResolver:
         Raises:
             BootstrapFailed: no broker answered; each address and its reason is in the text.
             ProducerClosed: the resolver runs or was stopped: make a new one; or `stop` was called while it started.
+            UsageError: the loop that runs is not asyncio's, as under trio.
         Cancellation, or an error: no task is left running, and `start` may be called again.
         """
         if self._is_stopped:

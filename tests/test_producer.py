@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builds import on_both, producer_on
 
-from aioproducer import Producer, ProducerConfig
+from aioproducer import Producer, ProducerConfig, TransactionResolver
 from aioproducer.engine import chosen_build
 from aioproducer.errors import ConfigError, ProducerClosed, SerializationError, UsageError
 from aioproducer.serializers import json_serializer, string_serializer
@@ -252,6 +252,28 @@ def test_the_constructor_touches_no_loop_and_checks_its_options() -> None:
     assert Producer(producer.config, acks=1).config.bootstrap_servers == ("broker:9092",)
     mine = ProducerConfig(client_id="mine")
     assert Producer(mine).config is mine
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token": "canary",
+        },
+    ],
+)
+@pytest.mark.parametrize("kind", [Producer, TransactionResolver])
+def test_a_start_outside_of_asyncio_says_what_it_needs(kind: Any, options: dict[str, Any]) -> None:
+    """trio runs a coroutine as here: by its `send`, while asyncio has no running loop."""
+    made = kind(bootstrap_servers="broker:9092", **options)
+    for enter in (made.start, made.__aenter__):
+        with pytest.raises(UsageError, match="no event loop of asyncio runs: .* trio has none"):
+            enter().send(None)
+    with pytest.raises(StopIteration):
+        made.stop().send(None)
 
 
 @pytest.mark.asyncio

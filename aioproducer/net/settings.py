@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
 from aioproducer.core.retries import Backoff
+from aioproducer.errors import UsageError
 from aioproducer.net.broker_connection import LoginBackoff
 from aioproducer.net.kerberos import Kerberos
 from aioproducer.net.msk import MskTokens
@@ -184,7 +186,16 @@ def net_settings(
     """Return the settings of all connections, with the options' milliseconds as seconds.
 
     `version` is the version of this client. `chance` returns a random number in [0, 1), `wall_clock` the seconds since 1970.
+
+    Raises:
+        UsageError: no event loop of asyncio runs. Each start asks for its settings first.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "no event loop of asyncio runs: start() needs one. trio has none: run the program by asyncio, as anyio.run(main, backend='asyncio')"
+        ) from None
     return NetSettings(
         client_id=config.client_id,
         software_version=version,
