@@ -324,16 +324,17 @@ class OidcSource:
         # RecursionError: many brackets
         except (ValueError, RecursionError):
             fields = None
-        if not 200 <= answer.status < 300:
-            raise _NoToken(_refusal(answer.status, fields, (secret, quote_plus(secret), basic)))
-        if not isinstance(fields, dict):
+        told = fields if isinstance(fields, dict) else {}
+        # some endpoints refuse with 200
+        if not 200 <= answer.status < 300 or told.get("error"):
+            raise _NoToken(_refusal(answer.status, told, (secret, quote_plus(secret), basic)))
+        if told is not fields:
             raise _NoToken("answers what is no JSON object")
-        return _answered(fields, asked_at, client)
+        return _answered(told, asked_at, client)
 
 
-def _refusal(status: int, fields: Any, secrets: tuple[str, ...]) -> str:
+def _refusal(status: int, fields: dict[str, Any], secrets: tuple[str, ...]) -> str:
     """Return the words of an answer that is no success."""
-    fields = fields if isinstance(fields, dict) else {}
     error, description = (
         _quoted(fields.get(name), secrets) for name in ("error", "error_description")
     )

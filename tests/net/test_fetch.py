@@ -297,6 +297,10 @@ def test_what_a_token_is_known_to_be(
         (b"\xff\xfe", "answers what is no JSON object"),
         (b"[" * 200_000, "answers what is no JSON object"),
         (b'{"token_type": "Bearer"}', "answers without an access_token"),
+        (
+            b'{"error": "invalid_scope", "error_description": "ask for orders/.default"}',
+            "answers 200: invalid_scope (ask for orders/.default)",
+        ),
         (answer_of(access_token=7), "answers without an access_token"),
         (answer_of(access_token=" "), "answers without an access_token"),
         (answer_of(access_token="${file:/etc/passwd}"), "answers without an access_token"),
@@ -315,7 +319,7 @@ def test_what_a_token_is_known_to_be(
             "answers an expires_in that is no number of seconds (float)",
         ),
     ],
-    ids=range(16),
+    ids=range(17),
 )
 def test_answers_that_are_no_token(body: bytes, reason: str) -> None:
     with answering(http_answer(body)) as (url, _):
