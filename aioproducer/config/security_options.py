@@ -754,8 +754,10 @@ def regions_of(addresses: Iterable[str]) -> list[str]:
 
 # JKS, and its sibling JCEKS.
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-# A DER SEQUENCE of more than 127 bytes, or of indefinite length.
-_DER: Final = (b"\x30\x80", b"\x30\x81", b"\x30\x82", b"\x30\x83", b"\x30\x84")
+# A SEQUENCE in DER, with what begins it: version 3 of a PKCS12 store, any other version of a key, or the body of a certificate.
+_DER: Final = re.compile(
+    rb"0(?:[\x01-\x7f](?=\x02)|\x80|\x81.|\x82..|\x83...|\x84....)(\x02\x01\x03|\x02|0)", re.DOTALL
+)
 
 
 def type_of(option: str, path: str, given: str | None) -> str:
@@ -767,23 +769,30 @@ def type_of(option: str, path: str, given: str | None) -> str:
         given: the type that the user gives; None: any.
 
     Raises:
-        ConfigError: the file cannot be read, is a JKS store, or is of another type than the given one.
+        ConfigError: the file cannot be read, is a JKS store or in DER, or is of another type than the given one.
     """
     try:
         with Path(path).open("rb") as file:
-            first = file.read(4)
+            first = file.read(9)
     except OSError as error:
         raise ConfigError(
             f"{option}={path} cannot be read: {error.strerror or type(error).__name__}"
         ) from None
-    if first in _JKS:
+    if first.startswith(_JKS):
         stem = Path(path).with_suffix("")
         raise ConfigError(
             f"{option}={path} is a JKS store, which only Java reads. Convert it: "
             f"keytool -importkeystore -srckeystore {path} -destkeystore {stem}.p12 -deststoretype PKCS12, and then, for PEM: "
             f"openssl pkcs12 -in {stem}.p12 -out {stem}.pem"
         )
-    kind = "PKCS12" if first[:2] in _DER else "PEM"
+    found = _DER.match(first)
+    if found is not None and len(found[1]) == 1:
+        is_key = found[1] == b"\x02" or option.endswith("key_location")
+        what, tool = ("key", "pkey") if is_key else ("certificate", "x509")
+        raise ConfigError(
+            f"{option}={path} is a {what} in DER. Convert it to PEM: openssl {tool} -inform der -in {path} -out {path}.pem"
+        )
+    kind = "PEM" if found is None else "PKCS12"
     if given is not None and given != kind:
         raise ConfigError(
             f"{option}={path} is no {given} file: its first bytes are those of {kind if kind == 'PKCS12' else 'a text'}"

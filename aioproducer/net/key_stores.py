@@ -36,6 +36,7 @@ def read_pkcs12(option: str, path: str, password: Secret | None) -> KeyStore:
 
     Raises:
         ConfigError: `cryptography` is not installed, the password is wrong or missing, or the file is no PKCS12.
+        OSError: it is gone since `type_of` has read its first bytes. `load_key` raises that, too.
     """
     try:
         # an extra; its import takes 60 ms
@@ -46,7 +47,7 @@ def read_pkcs12(option: str, path: str, password: Secret | None) -> KeyStore:
             f"{option}={path} is a PKCS12 store, which cryptography reads: pip install 'aioproducer[crypto]', or convert it: "
             f"openssl pkcs12 -in {path} -out {Path(path).with_suffix('.pem')}"
         ) from None
-    data = _content(option, path)
+    data = Path(path).read_bytes()
     try:
         store: Any = pkcs12.load_pkcs12(
             data, None if password is None else password.reveal().encode()
@@ -80,22 +81,14 @@ def _refuse_store(option: str, path: str, password: Secret | None, error: Except
     raise ConfigError(f"{option}={path}: {reason}") from None
 
 
-def _content(option: str, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"{option}={path} cannot be read: {error.strerror or type(error).__name__}"
-        ) from None
-
-
 def pem_blocks(text: str) -> str:
     """Return the PEM blocks of a text, with lines of 64 characters.
 
-    Java reads a block with its lines joined by spaces, as a properties file with continuation lines gives them; OpenSSL does not.
+    Java reads a block with its lines joined by spaces, as a properties file with continuation lines gives them; OpenSSL does not. An
+    environment file has a line's end as the two characters `\\n`.
     """
     blocks = []
-    for label, body in _BLOCK.findall(text):
+    for label, body in _BLOCK.findall(text.replace("\\n", "\n")):
         # the headers of an encrypted key in the old form (RFC 1421)
         if ":" in body:
             lines = [line.strip() for line in body.strip().splitlines()]
@@ -160,7 +153,7 @@ def load_key(
     try:
         with _path_of(certificate) as path:
             context.load_cert_chain(path, key, ask)
-    except OSError as error:
+    except ssl.SSLError as error:
         raise ConfigError(f"{source}: {_reason(error, is_asked=is_asked)}") from None
     # a password that OpenSSL's callback cannot take: too long
     except ValueError as error:
@@ -171,9 +164,7 @@ def load_key(
         ) from None
 
 
-def _reason(error: OSError, *, is_asked: bool) -> str:
-    if not isinstance(error, ssl.SSLError):
-        return f"cannot be read: {error.strerror or type(error).__name__}"
+def _reason(error: ssl.SSLError, *, is_asked: bool) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the key is not that of the certificate"
     if is_asked:

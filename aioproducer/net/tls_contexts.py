@@ -154,7 +154,8 @@ class TlsContexts:
             return _Loaded(
                 make_context(self._settings), stamp, _certificate_ends_at(self._settings)
             )
-        except ConfigError as error:
+        # OSError: a file is gone since a look before
+        except (ConfigError, OSError) as error:
             if loaded is None:
                 raise
             if stamp != self._warned_of:
@@ -190,6 +191,7 @@ def endpoint_context(ca_location: str | None, ca_pem: str | None) -> ssl.SSLCont
     tls_context = _empty_context()
     tls_context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca_location is not None:
+        type_of("https_ca_location", ca_location, "PEM")
         load_trust(tls_context, f"https_ca_location={ca_location}", path=ca_location)
     elif ca_pem is not None:
         load_trust(tls_context, "https_ca_pem", pem=ca_pem)
@@ -270,6 +272,9 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
             password=password,
         )
     else:
+        for option in ("ssl_certificate_location", "ssl_key_location"):
+            if (path := getattr(settings, option)) is not None:
+                type_of(option, path, "PEM")
         # the key may be beside the certificate, in either file
         certificate = settings.ssl_certificate_location or settings.ssl_key_location or ""
         load_key(context, source, certificate, settings.ssl_key_location, password=password)

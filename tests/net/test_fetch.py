@@ -180,7 +180,7 @@ def test_an_authority_that_cannot_be_read(tmp_path: pathlib.Path) -> None:
         told = why(source(endpoint.url, https_ca_location=str(tmp_path / "none.pem")))
         assert (
             told
-            == f"is not asked: https_ca_location={tmp_path / 'none.pem'}: cannot be read: No such file or directory"
+            == f"is not asked: https_ca_location={tmp_path / 'none.pem'} cannot be read: No such file or directory"
         )
 
 

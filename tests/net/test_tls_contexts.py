@@ -31,7 +31,7 @@ from aioproducer.errors import ConfigError
 from aioproducer.net import key_stores
 from aioproducer.net.settings import security_of
 from aioproducer.net.tls import HandshakeTurns, TlsStream
-from aioproducer.net.tls_contexts import TlsContexts, TlsSettings, make_context
+from aioproducer.net.tls_contexts import TlsContexts, TlsSettings, endpoint_context, make_context
 from aioproducer.testing.certificates import EXPIRED, VALID, CertificateAuthority, Validity
 from aioproducer.testing.jumping import run_jumping
 from aioproducer.testing.memory import MemoryNetwork
@@ -120,7 +120,7 @@ def test_other_names_of_cipher_suites_than_openssls(name: str) -> None:
 
 
 def test_every_form_of_trust(tmp_path: pathlib.Path) -> None:
-    """PEM as file and text (also on one line, as Java's properties have it), PKCS12, the system's."""
+    """PEM as file and text (also on one line, as Java's properties and environment files have it), PKCS12, the system's."""
     path, store = CA.write(tmp_path / "ca.pem"), tmp_path / "trust.p12"
     store.write_bytes(pkcs12_truststore(PASSWORD, CA, OTHER))
     with path.open("ab") as file:
@@ -130,6 +130,7 @@ def test_every_form_of_trust(tmp_path: pathlib.Path) -> None:
         TlsSettings(ssl_truststore_location=str(path), ssl_truststore_type="PEM"),
         TlsSettings(ssl_truststore_certificates=PEM),
         TlsSettings(ssl_truststore_certificates=PEM.replace("\n", " ")),
+        TlsSettings(ssl_truststore_certificates=PEM.replace("\n", "\\n")),
         TlsSettings(ssl_truststore_location=str(store), ssl_truststore_password=Secret(PASSWORD)),
     ):
         assert user_of(make_context(settings)) is None
@@ -190,6 +191,10 @@ def test_every_form_of_the_clients_certificate(
             "ssl_keystore_certificate_chain": chain.replace("\n", " "),
         },
         {
+            "ssl_keystore_key": Secret(ALICE.key_pem.decode().replace("\n", "\\n")),
+            "ssl_keystore_certificate_chain": chain.replace("\n", "\\n"),
+        },
+        {
             "ssl_keystore_key": Secret(encrypted_key_pem(ALICE, "canary-key").decode()),
             "ssl_keystore_certificate_chain": chain,
             "ssl_key_password": key,
@@ -246,7 +251,7 @@ def refusals(folder: pathlib.Path) -> list[tuple[dict[str, Any], str]]:
     trust.write_bytes(pkcs12_truststore(PASSWORD, CA))
     (folder / "old.jks").write_bytes(bytes.fromhex("feedfeed00000002"))
     (folder / "text").write_text("no PEM at all")
-    (folder / "der.p12").write_bytes(b"\x30\x82\x01\x00" + bytes(200))
+    (folder / "der.p12").write_bytes(b"\x30\x82\x01\x00\x02\x01\x03" + bytes(200))
     wrong, jks = Secret("canary-wrong"), folder / "old.jks"
     commands = (
         f"{jks} is a JKS store, which only Java reads. Convert it: keytool -importkeystore -srckeystore {jks} "
@@ -345,6 +350,58 @@ def test_what_cannot_be_used(tmp_path: pathlib.Path) -> None:
             make_context(settings)
         shown = "".join(traceback.TracebackException.from_exception(raised.value).format())
         assert not any(map(shown.__contains__, SHOWN_NEVER)), text
+
+
+@pytest.mark.parametrize(
+    ("option", "form", "what"),
+    [
+        ("ssl_truststore_location", "certificate", "certificate in DER. .*openssl x509"),
+        ("https_ca_location", "certificate", "certificate in DER. .*openssl x509"),
+        ("ssl_keystore_location", "certificate", "certificate in DER. .*openssl x509"),
+        ("ssl_certificate_location", "certificate", "certificate in DER. .*openssl x509"),
+        ("ssl_keystore_location", "key", "key in DER. .*openssl pkey"),
+        ("ssl_key_location", "key", "key in DER. .*openssl pkey"),
+        ("ssl_key_location", "encrypted", "key in DER. .*openssl pkey"),
+        ("ssl_key_location", "short", "key in DER. .*openssl pkey"),
+        ("ssl_key_location", "ec", "key in DER. .*openssl pkey"),
+    ],
+)
+def test_der_is_called_by_its_name(
+    tmp_path: pathlib.Path, option: str, form: str, what: str
+) -> None:
+    """It begins as a PKCS12 store does, and is none; the text has the command that converts it."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+    der, form_of = serialization.Encoding.DER, serialization.PrivateFormat
+    key: Any = serialization.load_pem_private_key(ALICE.key_pem, None)
+    none = serialization.NoEncryption()
+    content = {
+        "certificate": lambda: x509.load_pem_x509_certificate(CA.pem).public_bytes(der),
+        "key": lambda: key.private_bytes(der, form_of.PKCS8, none),
+        "encrypted": lambda: key.private_bytes(
+            der, form_of.PKCS8, serialization.BestAvailableEncryption(b"canary-key")
+        ),
+        "short": lambda: ed25519.Ed25519PrivateKey.generate().private_bytes(
+            der, form_of.PKCS8, none
+        ),
+        "ec": lambda: ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            der, form_of.TraditionalOpenSSL, none
+        ),
+    }[form]()
+    path = tmp_path / "file.der"
+    path.write_bytes(content)
+    files = ALICE.write(tmp_path, "alice")
+    beside = {"ssl_key_location": "ssl_certificate_location"}
+    beside |= {other: one for one, other in beside.items()}
+    options = {option: str(path)}
+    if option in beside:
+        options[beside[option]] = str(files.pem)
+    with pytest.raises(ConfigError, match=f"^{option}={path} is a {what} -inform der -in {path}"):
+        if option == "https_ca_location":
+            endpoint_context(str(path), None)
+        else:
+            make_context(TlsSettings(**options))
 
 
 def test_pkcs12_without_cryptography(
