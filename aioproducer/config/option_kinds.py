@@ -330,6 +330,11 @@ def read_secret(name: str, value: Any) -> Secret:
         raise ConfigError(
             f"{name} has a reference within other text: a reference is the whole value"
         )
+    if re.fullmatch(r"\$\{\w+\}", value.strip()):
+        _log.warning(
+            "%s looks like a variable, and is the secret itself: write ${env:NAME}, not ${NAME}",
+            name,
+        )
     return Secret(value)
 
 

@@ -659,6 +659,12 @@ def test_defaults_are_no_contradiction(options: dict[str, Any]) -> None:
         ),
         (TLS | {"ssl_context": UNCHECKED}, ["Host names of brokers are not checked"]),
         (TLS | {"ssl_context": CHECKED}, []),
+        (SASL | {"sasl_password": "${env:KAFKA_PASSWORD}"}, []),
+        (SASL | {"sasl_password": "$ConnectionString"}, []),
+        (
+            SASL | {"sasl_password": "${canary_password}"},
+            ["sasl_password looks like a variable, and is the secret itself: write ${env:NAME}"],
+        ),
     ],
 )
 def test_warnings(
@@ -675,6 +681,7 @@ def test_warnings(
     )
     with_client_id(made)
     assert len(caplog.records) == len(warned)
+    assert "canary" not in caplog.text
 
 
 # Names of config providers
