@@ -9,9 +9,10 @@ may be a part of a password that was not quoted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from aioproducer.config.option_kinds import unquoted
 from aioproducer.config.secret import is_reference
 from aioproducer.errors import ConfigError
 
@@ -36,6 +37,13 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "useFirstPass": ("false",),
     "tryFirstPass": ("false",),
 }
+# A role is assumed in the cluster's region.
+_AWS: Final[Mapping[str, str | None]] = {
+    "awsProfileName": "sasl_aws_profile_name",
+    "awsRoleArn": "sasl_aws_role_arn",
+    "awsRoleSessionName": "sasl_aws_role_session_name",
+    **dict.fromkeys(("awsStsRegion", "awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs")),
+}
 # The mechanism of each login module, and what its options are here; None: it is read below, or has no effect here.
 _MODULES: Final[Mapping[str, tuple[str, Mapping[str, str | None]]]] = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": ("PLAIN", _USER),
@@ -50,20 +58,14 @@ _MODULES: Final[Mapping[str, tuple[str, Mapping[str, str | None]]]] = {
             "clientSecret": "sasl_oauthbearer_client_credentials_client_secret",
             "scope": "sasl_oauthbearer_scope",
             _EXTENSION: None,
+            # TLS of the token endpoint
+            "ssl.truststore.location": "https_ca_location",
+            "ssl.truststore.certificates": "https_ca_pem",
+            **dict.fromkeys(("ssl.truststore.type", "ssl.protocol")),
+            **_AWS,
         },
     ),
-    # a role is assumed in the cluster's region
-    "software.amazon.msk.auth.iam.IAMLoginModule": (
-        "AWS_MSK_IAM",
-        {
-            "awsProfileName": "sasl_aws_profile_name",
-            "awsRoleArn": "sasl_aws_role_arn",
-            "awsRoleSessionName": "sasl_aws_role_session_name",
-            **dict.fromkeys(
-                ("awsStsRegion", "awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs")
-            ),
-        },
-    ),
+    "software.amazon.msk.auth.iam.IAMLoginModule": ("AWS_MSK_IAM", _AWS),
     # tickets are renewed by themselves here, and no password is asked for
     "com.sun.security.auth.module.Krb5LoginModule": (
         "GSSAPI",
@@ -116,9 +118,14 @@ def read_jaas(option: str, text: str) -> Login:
             f'{option}: a reference stands for one field within it, as password="${{env:NAME}}"'
         )
     try:
-        return _login(list(_tokens(text)))
+        return _login(list(_tokens(unquoted(text))))
     except ValueError as why:
         raise ConfigError(f"{option}: {why}") from None
+
+
+def class_of(name: str, known: Iterable[str]) -> str | None:
+    """Return the class that a name means: libraries that shade Kafka's (Databricks, Amazon) put a package before its own."""
+    return next((one for one in known if f".{name}".endswith(f".{one}")), None)
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -154,7 +161,8 @@ def _login(tokens: list[_Token]) -> Login:
     if tokens.count(end) > 1:
         raise ValueError(f"it has {tokens.count(end)} login modules: a client has one")
     name = tokens[0].text
-    if name not in _MODULES:
+    module = class_of(name, _MODULES)
+    if module is None:
         known = " or ".join(_MODULES)
         raise ValueError(
             f"{name} is not known here: it is {known}"
@@ -165,7 +173,7 @@ def _login(tokens: list[_Token]) -> Login:
         raise ValueError(
             f"behind the class of the login module stands one of {', '.join(_CONTROLS)}"
         )
-    family, places = _MODULES[name]
+    family, places = _MODULES[module]
     options = _options(tokens[2:-1], places)
     _check_flags(options)
     fields: dict[str, Any] = {

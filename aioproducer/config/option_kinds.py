@@ -313,6 +313,14 @@ PATH: Final = or_none(Kind("a path", _path))
 PEM: Final = or_none(Kind("PEM", plain_text))
 
 
+def unquoted(text: str) -> str:
+    """Return a text without the quotes around it, which an environment file of Docker keeps, and without blanks at its ends."""
+    inner = text.strip()
+    if len(inner) > 1 and inner[0] == inner[-1] and inner[0] in "\"'":
+        inner = inner[1:-1].strip()
+    return inner
+
+
 # Secrets
 
 
@@ -498,10 +506,7 @@ def read_addresses(option: str, given: Any) -> tuple[tuple[str, ...], str | None
 
 def _parts_of_text(text: str) -> Any:
     """Return the parts of a list as JSON, Python or YAML write it on one text line; any other text unchanged, in a list."""
-    inner = text.strip()
-    # An environment file of Docker keeps the quotes around a value.
-    if len(inner) > 1 and inner[0] == inner[-1] and inner[0] in "\"'":
-        inner = inner[1:-1].strip()
+    inner = unquoted(text)
     if not (inner.startswith("[") and inner.endswith("]")) or _is_ipv6(inner[1:-1]):
         return [inner]
     try:

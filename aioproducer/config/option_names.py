@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.config.jaas import read_jaas
+from aioproducer.config.jaas import class_of, read_jaas
 from aioproducer.config.option_kinds import FLAG, USER, whole_number
 from aioproducer.config.secret import PROVIDERS, has_reference
 from aioproducer.errors import ConfigError
@@ -30,15 +30,20 @@ _PROVIDER_CLASSES: Final = {
     "org.apache.kafka.common.config.provider.FileConfigProvider": "file",
     "org.apache.kafka.common.config.provider.DirectoryConfigProvider": "dir",
 }
+# Amazon's tokens for OAUTHBEARER.
+_SIGNER: Final = "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"
+_MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _BEARER: Final = "org.apache.kafka.common.security.oauthbearer."
 # Values that say what is so here in any case: what files of Java's and librdkafka's clients with OAUTHBEARER or Amazon's IAM have to say, and
 # the defaults of aiokafka's and kafka-python's arguments. None says nothing either.
 _SAY_NOTHING: Final[Mapping[str, tuple[str, ...]]] = {
     "sasl.client.callback.handler.class": (
         "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        _SIGNER,
     ),
-    "sasl.login.callback.handler.class": tuple(
-        f"{_BEARER}{part}OAuthBearerLoginCallbackHandler" for part in ("", "secured.")
+    "sasl.login.callback.handler.class": (
+        *(f"{_BEARER}{part}OAuthBearerLoginCallbackHandler" for part in ("", "secured.")),
+        _SIGNER,
     ),
     "sasl.oauthbearer.jwt.retriever.class": tuple(
         f"{_BEARER}{kind}JwtRetriever" for kind in ("Default", "ClientCredentials", "File")
@@ -191,11 +196,18 @@ def _dotted(name: Any) -> str:
     return name.replace("_", ".") if isinstance(name, str) else ""
 
 
+def _upper(value: Any) -> str:
+    return value.strip().upper() if isinstance(value, str) else ""
+
+
 def _translated(
     options: Mapping[Any, Any], aliases: Mapping[str, str]
 ) -> Iterator[tuple[Any, Any, Any]]:
     """Yield options as the written name, the name that is to be looked up, and the value."""
     reference = re.compile(r"\$\{(" + "|".join(map(re.escape, aliases)) + "):")
+    signs = any(
+        isinstance(one, str) and class_of(one.strip(), (_SIGNER,)) for one in options.values()
+    )
     for name, value in options.items():
         dotted = _dotted(name)
         if aliases and isinstance(value, str):
@@ -204,8 +216,10 @@ def _translated(
             for field, one in _jaas(name, value, options).items():
                 yield name, field, one
         elif dotted == "ssl.check.hostname":
-            if not FLAG.read(name, value):
-                yield name, "ssl_endpoint_identification_algorithm", "none"
+            checks = FLAG.read(name, value)
+            yield name, "ssl_endpoint_identification_algorithm", "https" if checks else "none"
+        elif signs and dotted in _MECHANISM and _upper(value) == "OAUTHBEARER":
+            yield name, name, "AWS_MSK_IAM"
         elif dotted in _TRANSLATED or dotted.startswith(f"{_PROVIDERS}."):
             _check_translated(name, dotted, value)
         else:
@@ -229,7 +243,7 @@ def _check_translated(name: str, dotted: str, value: Any) -> None:
     elif (
         dotted in _SAY_NOTHING
         and word is not None
-        and word not in [known.lower() for known in _SAY_NOTHING[dotted]]
+        and not class_of(str(word), [known.lower() for known in _SAY_NOTHING[dotted]])
     ):
         known = " or ".join((*_SAY_NOTHING[dotted], "None"))
         raise ConfigError(
@@ -245,12 +259,8 @@ def _jaas(name: str, value: Any, options: Mapping[Any, Any]) -> Mapping[str, Any
         raise ConfigError(f"{name} must be a string, not {type(value).__name__}")
     login = read_jaas(name, value)
     for other, mechanism in options.items():
-        mechanism = mechanism.strip().upper() if isinstance(mechanism, str) else ""
-        if (
-            _dotted(other) in {"sasl.mechanism", "sasl.mechanisms"}
-            and mechanism
-            and not mechanism.startswith(login.family)
-        ):
+        mechanism = _upper(mechanism)
+        if _dotted(other) in _MECHANISM and mechanism and not mechanism.startswith(login.family):
             raise ConfigError(
                 f"{name} has {login.module}, and sasl_mechanism={mechanism}: the module is for {login.family}"
             )
@@ -270,12 +280,12 @@ def _aliases(options: Mapping[Any, Any]) -> dict[str, str]:
                 raise ConfigError(
                     f"{name!r} has no place here: providers have no parameters. Leave it out"
                 )
-            if str(value).strip() not in _PROVIDER_CLASSES:
-                known = ", ".join(_PROVIDER_CLASSES)
+            known = class_of(str(value).strip(), _PROVIDER_CLASSES)
+            if known is None:
                 raise ConfigError(
-                    f"{name}: the providers here are {known}. Put other secrets into the mapping before"
+                    f"{name}: the providers here are {', '.join(_PROVIDER_CLASSES)}. Put other secrets into the mapping before"
                 )
-            aliases[alias] = _PROVIDER_CLASSES[str(value).strip()]
+            aliases[alias] = _PROVIDER_CLASSES[known]
     for word in listed:
         if word not in aliases and word not in PROVIDERS:
             raise ConfigError(

@@ -608,13 +608,13 @@ def _settle_tls(config: SecurityOptions, given: Collection[str], chosen: Collect
             raise ConfigError(
                 "ssl_context is a server's: make one by ssl.create_default_context(), or of ssl.PROTOCOL_TLS_CLIENT"
             )
-        if (
-            not getattr(context, "check_hostname", True)
-            and config.ssl_endpoint_identification_algorithm
-        ):
+        # a function has none
+        checks = getattr(context, "check_hostname", None)
+        wanted = config.ssl_endpoint_identification_algorithm
+        if checks is not None and checks != bool(wanted):
             if endpoint in chosen:
                 raise ConfigError(
-                    f"{endpoint}=https, and ssl_context has check_hostname off. Turn that on, or give {endpoint}=none"
+                    f"{endpoint}={wanted or 'none'}, and ssl_context has check_hostname={checks}. Change one of them, or give the context alone"
                 )
             object.__setattr__(config, endpoint, "")
     for name, needed, advice in _NEEDS:

@@ -95,7 +95,10 @@ reference, which is read at each use, so that a new password needs no restart:
 
 A reference is the whole value of a secret option, of `sasl_username`, or of `username` or `password` in `sasl.jaas.config`, and is read
 nowhere else; any other text, as Azure's `$ConnectionString`, stands for itself. A config can be pickled when its secrets are references.
+A secret that is `${NAME}`, without `env:`, logs a warning.
 `config.providers` may give Kafka's own providers (`EnvVarConfigProvider`, `FileConfigProvider`, `DirectoryConfigProvider`) other names.
+
+Java's classes of security and of providers may be those of a library that shades Kafka's: `kafkashaded.org.apache.kafka...` of Databricks is `org.apache.kafka...`.
 
 An option that the protocol does not use is an error, as is one that contradicts another; a value that is another client's default
 (`sasl_mechanism="PLAIN"` without SASL, None) is left out.
@@ -103,13 +106,16 @@ An option that the protocol does not use is an error, as is one that contradicts
 - `SASL_PLAINTEXT` and `SASL_SSL` need `sasl_mechanism`; PLAIN and SCRAM need `sasl_username` and `sasl_password`. `sasl.jaas.config` stands
   for the last two: `PlainLoginModule` or `ScramLoginModule`; its `tokenauth=true` is `sasl_token_auth`. PLAIN without TLS logs a warning.
 - OAUTHBEARER needs `sasl_oauthbearer_token` or `sasl_oauthbearer_token_endpoint_url`, and the options of tokens are for it alone. In
-  `sasl.jaas.config` it is `OAuthBearerLoginModule`; its `extension_NAME` are `sasl_oauthbearer_extensions`. Without TLS it logs a warning.
+  `sasl.jaas.config` it is `OAuthBearerLoginModule`; its `extension_NAME` are `sasl_oauthbearer_extensions`, and its
+  `ssl.truststore.location` and `.certificates` are `https_ca_location` and `https_ca_pem`. Without TLS it logs a warning.
+- OAUTHBEARER with Amazon's `IAMOAuthBearerLoginCallbackHandler` is AWS_MSK_IAM.
 - A [token endpoint](../topics/security.md#token-endpoints) needs a client id and a secret. `https_ca_location` and `https_ca_pem` exclude each
   other, and need https. What a client proves by an assertion (JWT bearer, `private_key_jwt`) is done by a
   [token function](../topics/recipes.md#tokens-for-a-signed-assertion).
 - GSSAPI has neither user name nor password, and needs no option: tickets come from the ticket cache. `Krb5LoginModule` in `sasl.jaas.config`
   is read into the options of Kerberos (`keyTab`, `principal`, `serviceName`; what Java needs besides is left out).
-- `ssl_context` is alone: other `ssl_` options are an error beside it, but for `ssl_endpoint_identification_algorithm`.
+- `ssl_context` is alone: other `ssl_` options are an error beside it. `ssl_endpoint_identification_algorithm` may say what its `check_hostname`
+  says: another word is an error, too.
 - The client's key is in one of `ssl_keystore_location` (with its certificates), `ssl_keystore_key` with `ssl_keystore_certificate_chain`, or
   `ssl_key_location` with `ssl_certificate_location`.
 - `ssl_endpoint_identification_algorithm=none` logs a warning. `enable.ssl.certificate.verification=false` is refused.

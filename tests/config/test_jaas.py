@@ -70,6 +70,41 @@ def test_texts_that_are_read(text: str, username: str, password: str | None) -> 
     assert config.sasl_password == Secret(password or "canary-Endpoint=sb://x/;Key=a=")
 
 
+@pytest.mark.parametrize("package", ["kafkashaded.", "com.example.shaded."])
+def test_the_class_of_a_library_that_shades_kafkas(package: str) -> None:
+    """As Databricks' libraries have to be configured."""
+    config = made(f'{package}{PLAIN} required username="alice" password="canary-alice";')
+    assert (config.sasl_username, config.sasl_password) == ("alice", Secret("canary-alice"))
+    with pytest.raises(ConfigError, match="PlainLoginModule is not known here: it is org"):
+        made(f'{package.rstrip(".")}{PLAIN} required username="alice" password="canary-alice";')
+
+
+def test_what_databricks_documents_for_tokens() -> None:
+    """The shaded callback handler, and `ssl.*` of the token endpoint within the JAAS text."""
+    handler = f"kafkashaded.{BEARER.replace('OAuthBearerLoginModule', 'secured.OAuthBearerLoginCallbackHandler')}"
+    url = {"sasl.oauthbearer.token.endpoint.url": "https://login.example/token"}
+    config = made(
+        f"kafkashaded.{BEARER} required clientId='me' clientSecret='canary-a' scope='https://x/.default' ssl.protocol='SSL' "
+        "ssl.truststore.type=PEM ssl.truststore.location='/etc/ca.pem';",
+        "OAUTHBEARER",
+        **url,
+        **{"sasl.login.callback.handler.class": handler},
+    )
+    assert config.sasl_oauthbearer_scope == "https://x/.default"
+    assert config.https_ca_location == "/etc/ca.pem"
+    text = f'{BEARER} required clientId=me clientSecret=canary-a ssl.truststore.certificates="-----BEGIN...";'
+    assert made(text, "OAUTHBEARER", **url).https_ca_pem == "-----BEGIN..."
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_quotes_around_the_text(quote: str) -> None:
+    """An environment file of Docker keeps them, as around `bootstrap_servers`."""
+    inner = "'" if quote == '"' else '"'
+    text = f"{PLAIN} required username={inner}alice{inner} password={inner}canary-alice{inner};"
+    config = made(f"{quote}{text}{quote}")
+    assert (config.sasl_username, config.sasl_password) == ("alice", Secret("canary-alice"))
+
+
 @pytest.mark.parametrize(
     ("options", "keytab", "principal", "service"),
     [

@@ -438,7 +438,11 @@ CONFLICTS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {**TLS, "ssl_context": UNCHECKED, "ssl_endpoint_identification_algorithm": "https"},
-        "ssl_endpoint_identification_algorithm=https, and ssl_context has check_hostname off",
+        "ssl_endpoint_identification_algorithm=https, and ssl_context has check_hostname=False. Change one of them",
+    ),
+    (
+        {**TLS, "ssl_context": CHECKED, "ssl_endpoint_identification_algorithm": ""},
+        "ssl_endpoint_identification_algorithm=none, and ssl_context has check_hostname=True",
     ),
     # keys and certificates
     (
@@ -567,6 +571,14 @@ NAMELESS: list[tuple[dict[str, Any], str]] = [
     ),
     ({**SASL, "ssl_protocol": "TLSv1.1"}, "ssl_protocol='TLSv1.1': it is TLS, TLSv1.2 or TLSv1.3"),
     ({**SASL, "ssl_check_hostname": "maybe"}, "ssl_check_hostname='maybe': it is true or false"),
+    (
+        {**TLS, "ssl_context": CHECKED, "ssl_check_hostname": False},
+        "ssl_endpoint_identification_algorithm=none, and ssl_context has check_hostname=True",
+    ),
+    (
+        {**TLS, "ssl_context": UNCHECKED, "ssl_check_hostname": "true"},
+        "ssl_endpoint_identification_algorithm=https, and ssl_context has check_hostname=False",
+    ),
 ]
 
 
@@ -979,6 +991,26 @@ def test_properties_of_java(options: str, fields: dict[str, str]) -> None:
         }
     )
     assert config == ProducerConfig(bootstrap_servers=BROKER, **IAM, **fields)
+
+
+@pytest.mark.parametrize("package", ["", "shadedmskiam."])
+@pytest.mark.parametrize("kind", ["login", "client"])
+def test_amazons_tokens_by_their_callback_handler(kind: str, package: str) -> None:
+    """Amazon documents OAUTHBEARER for clients without its mechanism: the handler alone says that tokens are IAM's."""
+    bearer = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    handler = f"{package}software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"
+    mapping = {
+        "bootstrap.servers": BROKER,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f'{bearer} required awsProfileName="orders" awsStsRegion="eu-west-1";',
+    }
+    config = ProducerConfig.from_mapping(
+        {**mapping, f"sasl.{kind}.callback.handler.class": handler}
+    )
+    assert config == ProducerConfig(bootstrap_servers=BROKER, **IAM, sasl_aws_profile_name="orders")
+    with pytest.raises(ConfigError, match="sasl_aws_profile_name is for sasl_mechanism=AWS_MSK"):
+        ProducerConfig.from_mapping(mapping)
 
 
 def test_the_module_of_another_mechanism() -> None:

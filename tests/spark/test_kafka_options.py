@@ -174,6 +174,17 @@ def test_all_secrets_are_told_at_once() -> None:
             "sasl.jaas.config": f'{SCRAM} password="${{vault:/not/in/the/driver:key}}";',
         },
         {
+            **SASL,
+            "sasl.jaas.config": f'kafkashaded.{SCRAM} password="${{env:NOT_IN_THE_DRIVER}}";',
+        },
+        {
+            "bootstrap.servers": "b-1.a.b.c2.kafka.eu-central-1.amazonaws.com:9098",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f"kafkashaded.{BEARER.partition(' clientId')[0]};",
+            "sasl.login.callback.handler.class": "shadedmskiam.software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+        },
+        {
             "security.protocol": "SSL",
             "ssl.keystore.location": "/not/here.p12",
             "ssl.keystore.password": "${env:NOT_IN_THE_DRIVER}",
