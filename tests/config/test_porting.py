@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 import pathlib
@@ -14,6 +15,7 @@ import aiokafka
 import aiokafka.errors
 import aiokafka.partitioner
 import pytest
+from whole import jumping, running
 
 import aioproducer
 from aioproducer import ProducerConfig
@@ -65,6 +67,34 @@ async def test_a_ported_program_writes_the_same() -> None:
     assert printed[0].endswith(" 0 1700000000000")
     assert printed[1:] == ["1", "2", "3", "too large", "[0, 1, 2]"]
     assert [value for *_, value, _ in log] == [b"placed", b"step 0", b"step 1", b"step 2"]
+
+
+@jumping
+async def test_a_ported_retry_loop_catches_a_send_and_a_delivery_that_took_too_long() -> None:
+    """A record that waits for metadata, and one whose batch expires: aiokafka has one error for both."""
+    program = (
+        "from aiokafka.errors import KafkaTimeoutError\n"
+        "async def publish(producer):\n"
+        "    for attempt in range(9):\n"
+        "        try:\n"
+        "            await producer.send_and_wait('later', b'x')\n"
+        "            return attempt\n"
+        "        except KafkaTimeoutError:\n"
+        "            pass\n"
+    )
+    names: dict[str, Any] = {}
+    exec(ported(program), names)  # by our own page
+    options = {"max_block_ms": 2_000, "request_timeout_ms": 1_000, "delivery_timeout_ms": 3_000}
+    async with running(auto_create=False, **options) as (cluster, producer):
+        retried = asyncio.create_task(names["publish"](producer))
+        await asyncio.sleep(3)
+        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS", times=1_000)
+        cluster.create_topic("later")
+        await cluster.seen("Produce", 5)
+        await asyncio.sleep(3)
+        cluster.faults.clear()
+        assert await retried >= 2
+        assert cluster.values("later") == [b"x"]
 
 
 REFUSED = {"max_batch_size": "did you mean 'batch_size'"}
