@@ -36,6 +36,8 @@ async def test_what_is_produced_is_there(cluster: FakeCluster) -> None:
     assert asked[0].connection != asked[1].connection
     assert [request.api for request in cluster.requests()][:2] == ["ApiVersions", "Metadata"]
     assert cluster.violations == []
+    with pytest.raises(ValueError, match=r"ordres.*orders"):
+        cluster.values("ordres")
 
 
 async def test_client_options_carry_the_dialer_in_memory_alone(cluster: FakeCluster) -> None:

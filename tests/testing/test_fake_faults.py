@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-
-from aioproducer.testing.faults import Faults, Hang, Rule, Target, Verdict
+from aioproducer.testing.faults import Faults, Rule, Target, Verdict
 
 A0, A1, B0 = Target("a", 0), Target("a", 1), Target("b", 0)
 
@@ -17,15 +13,6 @@ def judge(faults: Faults, *targets: Target, api: str = "Produce", broker: int = 
 
 def codes(verdict: Verdict) -> dict[Target, int]:
     return {target: rule.code for target, rule in verdict.errors.items()}
-
-
-def test_an_error_falls_on_every_part_so_many_times() -> None:
-    """`times` counts requests."""
-    faults = Faults()
-    faults.add_error(Rule("Produce", "error", times=2), "REQUEST_TIMED_OUT")
-    assert codes(judge(faults, A0, B0)) == {A0: 7, B0: 7}
-    assert codes(judge(faults, A0)) == {A0: 7}
-    assert codes(judge(faults, A0)) == {}
 
 
 def test_rules_are_used_in_their_order() -> None:
@@ -76,87 +63,3 @@ def test_a_request_without_parts_meets_no_error() -> None:
     faults = Faults()
     faults.add(Rule("Metadata", "disconnect"))
     assert judge(faults, api="Metadata").disconnect == "before"
-
-
-def test_waits_come_on_top_of_errors() -> None:
-    """One delay, one hang and one throttling may meet a request that also fails."""
-    faults = Faults()
-    slow = faults.add(Rule("Produce", "delay", times=None, seconds=0.5))
-    stuck = faults.add(Rule("Produce", "hang", times=None, hang=Hang()))
-    throttled = faults.add(Rule("Produce", "throttle", seconds=0.2))
-    faults.add_error(Rule("Produce", "error"), 6)
-    verdict = judge(faults, A0)
-    assert (verdict.others, codes(verdict)) == (
-        {"delay": slow, "hang": stuck, "throttle": throttled},
-        {A0: 6},
-    )
-
-
-def test_a_second_delay_waits_for_the_next_request() -> None:
-    """One of a kind falls on a request; the other keeps its count."""
-    faults = Faults()
-    slow, slower = (faults.add(Rule("Produce", "delay", seconds=seconds)) for seconds in (1, 2))
-    assert [judge(faults, A0).others.get("delay") for _ in range(3)] == [slow, slower, None]
-
-
-@pytest.mark.parametrize(
-    ("error", "appends"),
-    [
-        ("NOT_ENOUGH_REPLICAS_AFTER_APPEND", True),
-        (7, True),
-        ("NOT_ENOUGH_REPLICAS", False),
-        (999, False),
-    ],
-)
-def test_errors_after_the_append_say_so(*, error: str | int, appends: bool) -> None:
-    """Kafka appends before it answers these; a number that Kafka lacks is kept."""
-    rule = Faults().add_error(Rule("Produce", "error"), error)
-    assert rule.appends is appends
-    assert rule.code == (error if isinstance(error, int) else rule.code) != 0
-
-
-def test_unfired_names_what_did_not_happen() -> None:
-    """Counted rules until they are used up, uncounted ones until they fell on something."""
-    faults = Faults()
-    faults.add(Rule("Produce", "disconnect", times=2, topic="a"))
-    faults.add(Rule("Produce", "delay", times=None, seconds=1))
-    assert [str(rule) for rule in faults.unfired()] == [
-        "disconnect on Produce (topic a, times left 2)",
-        "delay on Produce ()",
-    ]
-    judge(faults, A0)
-    assert [str(rule) for rule in faults.unfired()] == [
-        "disconnect on Produce (topic a, times left 1)"
-    ]
-    judge(faults, A0)
-    assert faults.unfired() == []
-
-
-def test_clearing_ends_all_trouble() -> None:
-    """A hanging request goes on. No rule is left to fire or to be reported as unfired."""
-    faults, hang = Faults(), Hang()
-    faults.add(Rule("Produce", "hang", times=None, hang=hang))
-    faults.add(Rule("Produce", "disconnect", times=9))
-    went: list[int] = []
-    hang.hold(lambda: went.append(1))
-    faults.clear()
-    assert went == [1]
-    assert faults.unfired() == []
-    assert judge(faults, A0) == Verdict()
-
-
-@pytest.mark.asyncio
-async def test_a_hang_lets_go_in_order_and_holds_no_more() -> None:
-    """After the release its rule is spent."""
-    faults, hang = Faults(), Hang()
-    faults.add(Rule("Produce", "hang", times=None, hang=hang))
-    went: list[int] = []
-    reached = asyncio.ensure_future(hang.reached())
-    for number in range(3):
-        assert "hang" in judge(faults, A0).others
-        hang.hold(lambda number=number: went.append(number))
-    await reached
-    assert went == []
-    hang.release()
-    assert went == [0, 1, 2]
-    assert "hang" not in judge(faults, A0).others

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 from fake_requests import TIME, batch, bodies
 
 from aioproducer.errors import BrokerError, ProtocolError
 from aioproducer.model import Compression, TimestampType
 from aioproducer.records.message_set import message, read_messages, wrapper
-from aioproducer.testing.log import Appended, PartitionLog, Stamped, message_set, only_batch
+from aioproducer.testing.log import Appended, PartitionLog, message_set, only_batch
 
 
 def make_log(*sent: bytes, **options: object) -> PartitionLog:
@@ -29,22 +27,6 @@ def refusal(sent: bytes | None, **options: object) -> BrokerError:
     return caught.value
 
 
-def test_offsets_go_on_where_the_last_batch_ended() -> None:
-    """Base offsets count records, not batches."""
-    log = make_log(batch(b"a", b"b"))
-    assert log.append(only_batch(batch(b"c")), leader_epoch=0, now_ms=99) == Appended(2, -1)
-    assert [(r.offset, r.value) for r in log.records()] == [(0, b"a"), (1, b"b"), (2, b"c")]
-    assert log.end_offset == 3
-
-
-def test_the_stamp_leaves_the_rest_as_it_was_sent() -> None:
-    """Base offset and leader epoch are the broker's; every byte from the magic on is the client's, CRC included."""
-    sent = [batch(b"a"), batch(b"b", None)]
-    stored = make_log(*sent).batches()
-    assert [(one.base_offset, one.leader_epoch) for one in stored] == [(0, 7), (1, 7)]
-    assert bodies([bytes(one.raw) for one in stored]) == bodies(sent)
-
-
 def test_log_append_time_is_stamped_with_a_new_crc() -> None:
     """The records read back with the broker's time, and the batch is sound."""
     log = PartitionLog(max_message_bytes=1000, stamps_time=True)
@@ -53,15 +35,6 @@ def test_log_append_time_is_stamped_with_a_new_crc() -> None:
     ) == Appended(0, TIME + 5000)
     assert [r.timestamp_ms for r in log.records()] == [TIME + 5000] * 2
     assert log.batches()[0].timestamp_type is TimestampType.LOG_APPEND_TIME
-
-
-def test_the_stamp_is_not_under_the_crc() -> None:
-    """A client may send any leader epoch; its base offset is 0."""
-    sent = bytearray(batch(b"a"))
-    struct.pack_into(">i", sent, 12, 54)
-    assert [r.offset for r in make_log(bytes(sent)).records()] == [0]
-    struct.pack_into(">q", sent, 0, 1)
-    assert refusal(bytes(sent)).name == "INVALID_RECORD"
 
 
 def test_a_batch_of_exactly_the_limit_is_taken() -> None:
@@ -90,44 +63,6 @@ def test_reading_begins_with_the_batch_that_has_the_offset() -> None:
     assert log.read(4, 1_000_000) == []
 
 
-def test_reading_stops_at_the_limit_but_gives_one_batch() -> None:
-    """A consumer with a small limit still gets on."""
-    sent = batch(b"a")
-    log = make_log(sent, sent, sent)
-    assert len(b"".join(log.read(0, 1))) == len(sent)
-    assert len(b"".join(log.read(0, 2 * len(sent)))) == 2 * len(sent)
-    assert len(b"".join(log.read(0, 3 * len(sent) - 1))) == 2 * len(sent)
-
-
-@pytest.mark.parametrize("offset", [-1, 2])
-def test_an_offset_outside_is_out_of_range(offset: int) -> None:
-    """The end itself is inside."""
-    with pytest.raises(BrokerError, match="OFFSET_OUT_OF_RANGE"):
-        make_log(batch(b"a")).read(offset, 100)
-
-
-def test_times_find_offsets() -> None:
-    """The first record that is not older; the first with the highest time."""
-    log = make_log(batch(b"a", b"b"), batch(b"c", b"d", b"e"))
-    assert log.first_since(0) == Stamped(TIME, 0)
-    assert log.first_since(TIME + 1) == Stamped(TIME + 1, 1)
-    assert log.first_since(TIME + 2) == Stamped(TIME + 2, 4)
-    assert log.first_since(TIME + 3) is None
-    assert log.newest() == Stamped(TIME + 2, 4)
-    assert make_log().newest() is None
-
-
-def test_watchers_hear_of_appends_alone() -> None:
-    """The log notifies its watchers of an append, and not of a refused batch."""
-    log = make_log()
-    heard: list[int] = []
-    log.watchers.add(lambda: heard.append(log.end_offset))
-    with pytest.raises(BrokerError):
-        log.append(only_batch(batch(b"a", count=0)), leader_epoch=0, now_ms=0)
-    log.append(only_batch(batch(b"a", b"b")), leader_epoch=0, now_ms=0)
-    assert heard == [2]
-
-
 # --- message sets
 
 
@@ -145,23 +80,6 @@ def one_set(magic: int, *values: bytes, codec: Compression = Compression.NONE) -
 
 def send_set(log: PartitionLog, data: bytes) -> Appended:
     return log.append(message_set(data), leader_epoch=3, now_ms=TIME + 5000)
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.LZ4])
-def test_message_sets_are_kept(magic: int, codec: Compression) -> None:
-    """The log gives its offsets to the messages, as records and in the bytes that Fetch serves."""
-    log = PartitionLog(max_message_bytes=1_000_000)
-    assert send_set(log, one_set(magic, b"a", b"b", codec=codec)) == Appended(0, -1)
-    assert send_set(log, one_set(magic, b"c", b"d", b"e", codec=codec)) == Appended(2, -1)
-    assert [(record.offset, record.value) for record in log.records()] == list(
-        enumerate([b"a", b"b", b"c", b"d", b"e"])
-    )
-    served = b"".join(log.read(3, 1_000_000))
-    assert [record.offset for one in read_messages(served) for record in one.check()][-2:] == [3, 4]
-    assert log.end_offset == 5
-    assert {one.magic for one in log.messages()} == {magic}
-    assert log.batches() == []
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from fake_requests import batch
-from transactional import TRANSACTIONAL, Hand, Seen
+from transactional import Hand, Seen
 
-from aioproducer.errors import BrokerError
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
-from aioproducer.testing.record_batches import read_batches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -202,17 +199,6 @@ async def test_what_was_lost_before_it_was_answered_is_not_acknowledged() -> Non
 # Transactions in a log
 
 
-async def test_the_first_batch_of_a_transaction_of_version_2_begins_at_0() -> None:
-    """KIP-890: a producer that the partition does not know, or that has a new epoch, must begin at sequence 0."""
-    async with writing("tx") as (cluster, hand):
-        assert (await hand.write(b"a", sequence=1))[0] == OUT_OF_ORDER
-        assert (await hand.write(b"a", sequence=0))[0] == ""
-        cluster.forget_producers("orders")
-        await hand.end(commit=True)
-        assert (await hand.write(b"b", sequence=1))[0] == OUT_OF_ORDER
-        assert (await hand.write(b"b", sequence=0))[0] == ""
-
-
 async def test_what_comes_first_of_a_transaction_does_not_overtake_what_was_asked_about() -> None:
     """Version 1: a batch that was refused comes again before a later one is taken."""
     async with writing("tx", version=1) as (_, hand):
@@ -221,35 +207,6 @@ async def test_what_comes_first_of_a_transaction_does_not_overtake_what_was_aske
         assert (await hand.write(b"b", sequence=6))[0] == OUT_OF_ORDER
         assert (await hand.write(b"a", sequence=5))[:2] == ("", 0)
         assert (await hand.write(b"b", sequence=6))[:2] == ("", 1)
-
-
-async def test_only_what_is_stable_is_read() -> None:
-    """Up to the first record of the oldest open transaction; aborted ones are told, and left out of the committed view."""
-    async with writing("one") as (cluster, one):
-        two = Hand(one.client, "orders", "two")
-        await two.init()
-        for hand, value in ((one, b"1"), (two, b"2"), (one, b"1")):
-            await hand.write(value)
-        assert await one.read() == Seen([], [], 0, 3)
-        assert [await one.last_offset(committed=committed) for committed in (True, False)] == [
-            ("", 0),
-            ("", 3),
-        ]
-        await two.end(commit=True)
-        assert (await one.read()).stable == 0
-        assert cluster.values("orders", 0, isolation="read_committed") == []
-        await one.end(commit=False)
-        batches = [
-            (0, 1, 0, False),
-            (1, 1, 0, False),
-            (2, 1, 0, False),
-            (3, 1, 1, True),
-            (4, 1, 1, True),
-        ]
-        assert await one.read() == Seen(batches, [0], 5, 5)
-        assert (await one.read(committed=False)).aborted == (await one.read(offset=5)).aborted == []
-        assert cluster.values("orders", 0, isolation="read_committed") == [b"2"]
-        assert cluster.values("orders", 0) == [b"1", b"2", b"1"]
 
 
 async def test_what_is_stable_is_read_up_to_what_is_not() -> None:
@@ -284,23 +241,3 @@ async def test_a_time_within_an_open_transaction_is_not_found() -> None:
             for committed in (True, False)
         ] == [("", -1), ("", 0)]
         assert await hand.last_offset(timestamp=-2) == ("", 0)
-
-
-async def test_what_is_of_no_transaction_does_not_go_between() -> None:
-    """The broker refuses a producer's plain batch within its transaction, and its transactional batch outside of one."""
-    async with writing("tx") as (cluster, hand):
-        await hand.write(b"a", sequence=0)
-        assert (await hand.write(b"b", sequence=1, transactional=False))[0] == "INVALID_TXN_STATE"
-        await hand.end(commit=True)
-        assert (await hand.write(b"b", sequence=0, transactional=False))[0] == ""
-        [sent] = read_batches(
-            batch(
-                b"c",
-                attributes=TRANSACTIONAL,
-                producer_id=hand.producer_id,
-                epoch=hand.epoch,
-                sequence=1,
-            )
-        )
-        with pytest.raises(BrokerError, match="not part of an ongoing transaction"):
-            cluster.log("orders", 0).append(sent, leader_epoch=0, now_ms=0)

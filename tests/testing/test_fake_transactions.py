@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from group_members import Consumer, fetched, named
+from group_members import named
 from jumping import jumping
 from transactional import Hand
 
@@ -21,12 +21,6 @@ from aioproducer.wire.api import ApiKey
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-WRONG_MEMBERS: dict[str, dict[str, object]] = {
-    "UNKNOWN_MEMBER_ID": {"member_id": "stranger", "group_instance_id": None},
-    "UNKNOWN_MEMBER_ID: of another instance": {"group_instance_id": "other"},
-    "FENCED_INSTANCE_ID": {"member_id": "stranger"},
-    "ILLEGAL_GENERATION": {"generation_id": 7},
-}
 STALE = "INVALID_PRODUCER_EPOCH"
 FENCED = "PRODUCER_FENCED"
 BUSY = "CONCURRENT_TRANSACTIONS"
@@ -49,69 +43,6 @@ async def staged(
 
 
 # Producers that may write
-
-
-@pytest.mark.parametrize("version", [1, 2])
-@jumping
-async def test_a_second_producer_fences_the_first(version: int) -> None:
-    """It is told to wait while the first one's transaction is aborted; each of the two steps raises the epoch."""
-    async with staged(version) as (cluster, first):
-        second = Hand(first.client, "orders", "tx", version)
-        await first.init()
-        await first.add(0)
-        await first.write(b"a")
-        cluster.marker_delay = 0.5
-        assert [await second.init(retries=False) for _ in range(2)] == [BUSY, BUSY]
-        assert (cluster.transactions["tx"].state, cluster.log("orders", 0).last_stable_offset) == (
-            State.PREPARE_ABORT,
-            0,
-        )
-        assert not await second.init()
-        assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 2)
-        assert (cluster.values("orders"), cluster.values("orders", isolation="read_committed")) == (
-            [b"a"],
-            [],
-        )
-        assert [(await first.write(b"b", partition=partition))[0] for partition in range(2)] == [
-            STALE,
-            STALE,
-        ]
-        assert (await first.add(0), await first.add_offsets("g")) == ({0: FENCED}, FENCED)
-        assert [(await first.end(commit=commit))[0] for commit in (True, False)] == [FENCED, FENCED]
-        assert await first.commit_offsets("g", {0: 1}) == {0: STALE}
-        await second.add(0)
-        assert (await second.write(b"c"))[0] == (await second.end(commit=True))[0] == ""
-
-
-@pytest.mark.parametrize("version", range(6))
-@jumping
-async def test_old_requests_are_told_of_epochs(version: int) -> None:
-    """INVALID_PRODUCER_EPOCH, until the request knows PRODUCER_FENCED."""
-    async with staged() as (_, hand):
-        await hand.init()
-        await hand.init()
-        # before version 3, the request does not name the producer that asks
-        if version >= 3:
-            stale = await hand.init(version=version, named=(hand.producer_id, 9))
-            assert stale == (FENCED if version >= 4 else STALE)
-        known = FENCED if version >= 2 else STALE
-        if version <= 4:
-            assert await hand.add_offsets("g", version=version, producer_epoch=0) == known
-        if version <= 3:
-            assert await hand.add(0, version=version, producer_epoch=0) == {0: known}
-        assert (await hand.end(commit=True, version=version, producer_epoch=0))[0] == known
-
-
-@jumping
-async def test_who_asks_without_a_name_leaves_no_epoch_to_ask_with() -> None:
-    """A producer may name the last epoch again, after a lost answer, only if its last request named an epoch (KIP-360)."""
-    async with staged() as (_, hand):
-        await hand.init()
-        first = (hand.producer_id, hand.epoch)
-        for _ in range(2):
-            assert (await hand.init(named=first), hand.epoch) == ("", 1)
-        await hand.init()
-        assert await hand.init(named=(hand.producer_id, 1)) == FENCED
 
 
 @jumping
@@ -175,30 +106,6 @@ async def test_the_last_epoch_is_fenced_too() -> None:
 
 
 # The end of a transaction
-
-
-@pytest.mark.parametrize("version", [1, 2])
-@jumping
-async def test_an_old_transaction_is_aborted(version: int) -> None:
-    """The coordinator aborts at the time-out that the producer named, and fences it. In version 2 it may still abort and go on, as in
-    Kafka.
-    """
-    async with staged(version) as (cluster, hand):
-        await hand.init(transaction_timeout_ms=7000)
-        await hand.add(0)
-        await hand.write(b"a")
-        await asyncio.sleep(6.9)
-        assert cluster.transactions["tx"].state is State.ONGOING
-        await asyncio.sleep(0.2)
-        assert cluster.transactions["tx"].state is State.COMPLETE_ABORT
-        assert (await hand.write(b"b"))[0] == STALE
-        assert (await hand.end(commit=True))[0] == (FENCED if version == 1 else "INVALID_TXN_STATE")
-        assert cluster.values("orders", isolation="read_committed") == []
-        assert (await hand.end(commit=False)) == (
-            (FENCED, True, 0) if version == 1 else ("", True, 1)
-        )
-        await hand.init()
-        assert hand.epoch == 2
 
 
 @jumping
@@ -344,93 +251,6 @@ async def test_a_coordinator_moves_with_its_state() -> None:
 
 
 # Offsets that a group commits with the transaction
-
-
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("commit", [True, False])
-@jumping
-async def test_offsets_are_committed_with_it(version: int, *, commit: bool) -> None:
-    """The group commits the offsets at the commit, and not before it or on an abort. In version 1 the group must be in the transaction."""
-    async with staged(version) as (cluster, hand):
-        await hand.init()
-        if version == 1:
-            assert await hand.commit_offsets("g", {0: 5}) == {0: "TRANSACTION_ABORTABLE"}
-            assert await hand.commit_offsets("g", {0: 5}, version=3) == {0: "INVALID_TXN_STATE"}
-            await hand.add_offsets("g")
-        assert await hand.commit_offsets("g", {0: 5, 1: 6}) == {0: "", 1: ""}
-        assert cluster.committed("g") == {}
-        await hand.end(commit=commit)
-        assert cluster.committed("g") == ({("orders", 0): 5, ("orders", 1): 6} if commit else {})
-
-
-@jumping
-async def test_who_wants_stable_offsets_waits() -> None:
-    """Until the transaction that commits one has ended; others are told what is there."""
-    async with staged() as (cluster, hand):
-        reader = Consumer(cluster.bootstrap_servers, cluster.network, group="g")
-
-        async def seen(
-            topics: dict[str, list[int]] | None, *, stable: bool
-        ) -> dict[int, tuple[int, int]]:
-            answer = await fetched(reader, 8, topics=topics, require_stable=stable)
-            return {
-                part.partition_index: (part.committed_offset, part.error_code)
-                for one in answer.topics
-                for part in one.partitions
-            }
-
-        await hand.init()
-        await hand.commit_offsets("g", {0: 5})
-        unstable = {0: (-1, 88)}  # UNSTABLE_OFFSET_COMMIT
-        for topics in ({"orders": [0]}, None):
-            assert await seen(topics, stable=True) == unstable
-        assert (await seen({"orders": [0]}, stable=False), await seen(None, stable=False)) == (
-            {0: (-1, 0)},
-            {},
-        )
-        await hand.end(commit=True)
-        assert await seen(None, stable=True) == {0: (5, 0)}
-        reader.client.close()
-
-
-@pytest.mark.parametrize("wrong", WRONG_MEMBERS)
-@jumping
-async def test_who_commits_as_a_member_is_one(wrong: str) -> None:
-    """The coordinator refuses a wrong member. A producer that names no member may commit as well, as long as no generation begins."""
-    async with staged() as (cluster, hand):
-        member = Consumer(cluster.bootstrap_servers, cluster.network, group="g", instance="i")
-        await member.enter()
-        known = {
-            "member_id": member.member_id,
-            "generation_id": member.generation,
-            "group_instance_id": "i",
-        }
-        await hand.init()
-        assert await hand.commit_offsets("g", {0: 1}, **{**known, **WRONG_MEMBERS[wrong]}) == {
-            0: wrong.split(":", maxsplit=1)[0]
-        }
-        assert await hand.commit_offsets("g", {0: 1}, **known) == {0: ""}
-        assert await hand.commit_offsets("g", {0: 2}) == {0: ""}
-        member.client.close()
-
-
-@jumping
-async def test_offsets_that_are_refused() -> None:
-    """One partition alone, or all of a group that never was."""
-    async with staged() as (cluster, hand):
-        await hand.init()
-        assert await hand.commit_offsets("g", {0: 1, 7: 1}) == {
-            0: "",
-            7: "UNKNOWN_TOPIC_OR_PARTITION",
-        }
-        assert await hand.commit_offsets("g", {1: 1}, metadata="x" * 4097) == {
-            1: "OFFSET_METADATA_TOO_LARGE"
-        }
-        assert await hand.commit_offsets("new", {0: 1}, generation_id=1, member_id="m") == {
-            0: "ILLEGAL_GENERATION"
-        }
-        await hand.end(commit=True)
-        assert cluster.committed("g") == {("orders", 0): 1}
 
 
 # Means for tests

@@ -98,17 +98,6 @@ async def test_an_id_is_told_first() -> None:
 
 
 @jumping
-async def test_two_members_share() -> None:
-    """The second member starts a rebalance. The first member hears of it by its heartbeat. The leader alone gets the list of members."""
-    async with Stage() as stage:
-        first, second = await stage.two()
-        assert first.generation == second.generation == 2
-        again = await second.join()  # nothing new: the answer of before
-        assert (again.generation_id, again.leader, again.members) == (2, first.member_id, [])
-        assert (await first.heartbeat(), await second.heartbeat()) == ("", "")
-
-
-@jumping
 async def test_a_leader_that_joins_again_rebalances() -> None:
     """So does a member with other topics; a follower that has nothing new does not."""
     async with Stage() as stage:
@@ -122,16 +111,6 @@ async def test_a_leader_that_joins_again_rebalances() -> None:
             second.member_id,
         }
         assert first.generation == 3
-
-
-@jumping
-async def test_who_leaves_is_replaced() -> None:
-    """The leader goes: the other hears of it, joins again and leads."""
-    async with Stage() as stage:
-        first, second = await stage.two()
-        assert await first.leave() == ""
-        assert await second.heartbeat() == "REBALANCE_IN_PROGRESS"
-        assert (await second.join()).leader == second.member_id
 
 
 @jumping
@@ -329,32 +308,6 @@ async def test_a_static_member_takes_its_place_again() -> None:
 # --- refusals
 
 
-@pytest.mark.parametrize(
-    ("fields", "refusal"),
-    [
-        ({"group_id": ""}, "INVALID_GROUP_ID"),
-        ({"session_timeout_ms": 5_999}, "INVALID_SESSION_TIMEOUT"),
-        ({"session_timeout_ms": 1_800_001}, "INVALID_SESSION_TIMEOUT"),
-        ({"member_id": "stranger"}, "UNKNOWN_MEMBER_ID"),
-        ({"protocol_type": "connect"}, "INCONSISTENT_GROUP_PROTOCOL"),
-        ({"protocol_type": ""}, "INCONSISTENT_GROUP_PROTOCOL"),
-        ({"protocols": []}, "INCONSISTENT_GROUP_PROTOCOL"),
-        (
-            {"protocols": [message("JoinGroup.request.protocols", name="other")]},
-            "INCONSISTENT_GROUP_PROTOCOL",
-        ),
-    ],
-)
-@jumping
-async def test_who_may_not_join(fields: dict[str, Any], refusal: str) -> None:
-    """The group refuses the consumer, stays stable and goes on."""
-    async with Stage() as stage:
-        first, second = stage.consumer(), stage.consumer()
-        await first.enter()
-        assert named((await second.join(**fields)).error_code) == refusal
-        assert await first.heartbeat() == ""
-
-
 @pytest.mark.parametrize("question", ["sync", "heartbeat", "commit"])
 @pytest.mark.parametrize(
     ("fields", "refusal"),
@@ -383,26 +336,6 @@ async def test_who_is_no_member(question: str, fields: dict[str, Any], refusal: 
             told = await first.commit(1, **fields)
         assert told == refusal
         assert stage.cluster.committed(GROUP) == {}
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"protocol_name": "other"},
-        {"protocol_name": None},
-        {"protocol_type": "connect"},
-        {"protocol_type": None},
-    ],
-)
-@jumping
-async def test_a_protocol_that_is_not_the_groups(fields: dict[str, Any]) -> None:
-    """SyncGroup refuses another protocol, from version 5 on. Earlier versions have no field for it."""
-    async with Stage() as stage:
-        consumer = stage.consumer()
-        await consumer.join()
-        assert named((await consumer.sync(**fields)).error_code) == "INCONSISTENT_GROUP_PROTOCOL"
-        synced = await consumer.sync({consumer.member_id: b"all"}, version=4, **fields)
-        assert (synced.error_code, synced.assignment) == (0, b"all")
 
 
 @jumping
@@ -498,20 +431,6 @@ async def test_offsets_are_fetched_in_every_version(version: int) -> None:
         assert stage.cluster.committed(GROUP) == {("orders", 1): 7}
 
 
-@pytest.mark.parametrize("version", range(2, 10))
-@jumping
-async def test_offsets_are_committed_in_every_version(version: int) -> None:
-    """A member may commit offsets. Any consumer may, in a group that has no member."""
-    async with Stage() as stage:
-        consumer = stage.consumer()
-        assert await consumer.commit(5, version=version) == ""  # neither id nor generation
-        assert stage.cluster.committed(GROUP) == {("orders", 0): 5}
-        await consumer.enter()
-        assert await consumer.commit(6, version=version) == ""
-        assert await stage.consumer().commit(9, version=version) == "UNKNOWN_MEMBER_ID"
-        assert stage.cluster.committed(GROUP) == {("orders", 0): 6}
-
-
 @jumping
 async def test_offsets_by_topic_id() -> None:
     """From version 10 on; an id that no topic has is told as such."""
@@ -547,22 +466,6 @@ async def test_offsets_by_topic_id() -> None:
         )
         assert (found.topic_id, found.partitions[0].committed_offset) == (known, 3)
         assert named(unknown.partitions[0].error_code) == "UNKNOWN_TOPIC_ID"
-
-
-@pytest.mark.parametrize(
-    ("fields", "refusal"),
-    [
-        ({"topic": "nothing"}, "UNKNOWN_TOPIC_OR_PARTITION"),
-        ({"partition": 2}, "UNKNOWN_TOPIC_OR_PARTITION"),
-        ({"metadata": "x" * 4097}, "OFFSET_METADATA_TOO_LARGE"),
-    ],
-)
-@jumping
-async def test_offsets_that_are_not_kept(fields: dict[str, Any], refusal: str) -> None:
-    """The group refuses an offset of an unknown topic or partition, and one with too long a note."""
-    async with Stage() as stage:
-        assert await stage.consumer().commit(1, **fields) == refusal
-        assert stage.cluster.committed(GROUP) == {}
 
 
 @jumping

@@ -62,30 +62,6 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_bytes_arrive_in_order_and_later() -> None:
-    """Never within the write, so that a client sees the reentrancy of a real network."""
-    near, far = await connect()
-    near.transport.write(b"one ")
-    near.transport.writelines([b"two ", memoryview(b"three"), b""])
-    assert far.received == b""
-    await until(lambda: far.received == b"one two three")
-    far.transport.write(b"back")
-    await until(lambda: near.received == b"back")
-
-
-async def test_nobody_listens() -> None:
-    """A dial is refused as by the kernel, also after the listener is gone."""
-    network = MemoryNetwork()
-    with pytest.raises(ConnectionRefusedError):
-        await network.dial("here", 1, Recorder)
-    network.listen("here", 1, Recorder)
-    with pytest.raises(OSError, match="taken"):
-        network.listen("here", 1, Recorder)
-    network.unlisten("here", 1)
-    with pytest.raises(ConnectionRefusedError):
-        await network.dial("here", 1, Recorder)
-
-
 async def test_a_close_arrives_behind_the_bytes() -> None:
     """The peer reads all, then the end, then closes as well."""
     near, far = await connect()
@@ -167,23 +143,6 @@ async def test_a_peer_that_does_not_read_pauses_the_writer() -> None:
     await until(lambda: len(far.received) == 400_000)
     assert near.events == ["pause", "resume"]
     assert near.transport.get_write_buffer_size() == 0
-
-
-async def test_pausing_stops_what_was_on_its_way() -> None:
-    """Bytes that were written before the pause wait as well."""
-    near, far = await connect()
-    near.transport.write(b"x")
-    far.transport.pause_reading()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert far.received == b""
-
-
-async def test_where_it_goes() -> None:
-    """`peername` is the address; there is no socket to ask."""
-    near, _ = await connect()
-    assert near.transport.get_extra_info("peername") == ("here", 1)
-    assert near.transport.get_extra_info("socket") is None
 
 
 async def test_a_silent_address_neither_accepts_nor_refuses() -> None:

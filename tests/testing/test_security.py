@@ -157,77 +157,6 @@ async def test_a_user_is_let_in(mechanism: str, user: str) -> None:
 
 
 @jumping
-async def test_refusals_have_kafkas_texts_and_delay() -> None:
-    """Kafka 4.3.1 answered so, after some 300 ms, and closed."""
-    refused: list[tuple[Callable[[Story], Awaitable[Any]], str]] = [
-        (
-            lambda one: one.plain(password="canary-wrong"),
-            "Authentication failed: Invalid username or password",
-        ),
-        (lambda one: one.plain(password=""), "Authentication failed: password not specified"),
-        (
-            lambda one: one.scram("SCRAM-SHA-512", password="canary-wrong"),
-            GENERIC.format("authentication", "SCRAM-SHA-512"),
-        ),
-        (
-            lambda one: one.scram("SCRAM-SHA-256", "nobody", "canary-x"),
-            GENERIC.format("authentication", "SCRAM-SHA-256"),
-        ),
-        (
-            lambda one: one.scram("SCRAM-SHA-256", "älice", "canary-x"),
-            GENERIC.format("authentication", "SCRAM-SHA-256"),
-        ),
-        (
-            lambda one: one.scram("SCRAM-SHA-256", nonce=b"client-nonce"),
-            GENERIC.format("authentication", "SCRAM-SHA-256"),
-        ),
-        (
-            lambda one: one.scram("SCRAM-SHA-256", binding="y,,"),
-            GENERIC.format("authentication", "SCRAM-SHA-256"),
-        ),
-        (
-            lambda one: one.scram("SCRAM-SHA-256", header="y,,"),
-            GENERIC.format("authentication", "SCRAM-SHA-256"),
-        ),
-        (
-            lambda one: one.scram("SCRAM-SHA-256", header="n,a=bob,"),
-            "Authentication failed: Client requested an authorization id",
-        ),
-    ]
-    async with story() as one:
-        for asking, text in refused:
-            before = one.now()
-            answer = await asking(one)
-            assert answer.error_code == 58
-            assert answer.error_message.startswith(text)
-            assert one.now() - before == pytest.approx(0.3)
-            await lost(one.produce())
-            one.client.close()
-        assert [told.error for told in one.cluster.security.authentications] == [58] * len(refused)
-        assert one.cluster.security.authentications[3].principal == "nobody"
-        assert one.cluster.values("orders") == []
-
-
-@jumping
-async def test_the_authorization_id_may_be_the_users_own() -> None:
-    async with story() as one:
-        await one.handshake()
-        assert (await one.token(b"alice\0alice\0canary-alice")).error_code == 0
-        one.client.close()
-        await one.handshake()
-        answer = await one.token(b"bob\0alice\0canary-alice")
-        assert answer.error_code == 58
-        assert answer.error_message.endswith("authorization id that is different from username")
-        one.client.close()
-        assert (await one.scram("SCRAM-SHA-256", header="n,a=alice,")).error_code == 0
-        one.client.close()
-        await one.handshake()
-        assert (
-            await one.token(b"alice canary-alice")
-        ).error_message == "Invalid SASL/PLAIN response: expected 3 tokens, got 1"
-
-
-@jumping
 async def test_delegation_tokens() -> None:
     """By SCRAM with tokenauth alone; they have a life, which is the session's, and an owner."""
     async with story() as one:
@@ -393,18 +322,6 @@ async def test_sessions_end_when_a_request_is_read_too_late() -> None:
 
 
 @jumping
-async def test_not_twice_within_a_second() -> None:
-    """34, and the connection goes on."""
-    async with story(session_ms=3000) as one:
-        await one.plain()
-        assert (await one.plain()).error_code == 0
-        assert (await one.handshake()).error_code == 34
-        assert (await one.produce()).error_code == 0
-        await asyncio.sleep(1)
-        assert (await one.plain()).error_code == 0
-
-
-@jumping
 async def test_refused_renewals() -> None:
     """Another principal, another mechanism, an unknown one, a wrong password: Kafka's texts, or none."""
     async with story(session_ms=3000) as one:
@@ -500,28 +417,6 @@ async def test_one_node_differs() -> None:
 
 
 @jumping
-async def test_scripted_answers() -> None:
-    """`fail` gives SASL errors with a text of the test's; the other faults apply to both requests, too."""
-    async with story() as one:
-        one.cluster.fail("SaslAuthenticate", 58, message="go away")
-        answer = await one.plain()
-        assert (answer.error_code, answer.error_message) == (58, "go away")
-        await lost(one.produce())
-        one.client.close()
-        one.cluster.fail("SaslHandshake", 33)
-        assert (await one.handshake()).error_code == 33
-        one.client.close()
-        one.cluster.fail("SaslHandshake", disconnect="before")
-        await lost(one.handshake())
-        one.client.close()
-        one.cluster.rewrite(
-            "SaslAuthenticate", lambda told: setattr(told, "session_lifetime_ms", 2**63 - 1)
-        )
-        assert (await one.plain()).session_lifetime_ms == 2**63 - 1
-        one.cluster.assert_all_fired()
-
-
-@jumping
 async def test_refusals_arrive_at_a_slow_broker() -> None:
     """The close comes behind the answer, however long that travels."""
     async with story() as one:
@@ -555,32 +450,3 @@ def test_passwords_are_not_in_its_repr() -> None:
 
 
 # --- spoilt messages of SCRAM
-
-
-@jumping
-async def test_messages_of_scram_are_spoilt() -> None:
-    """Counts, nonces, and whole messages; one that is not of SCRAM is left alone."""
-    async with story() as one:
-
-        async def first() -> bytes:
-            one.client.close()
-            await one.handshake("SCRAM-SHA-256")
-            return bytes((await one.token(b"n,,n=alice,r=mine")).auth_bytes)
-
-        sound = await first()
-        assert sound.startswith(b"r=mine")
-        for spoil, expected in (
-            ({"count": 2**31}, sound[sound.index(b",s=") :].replace(b"i=4096", b"i=2147483648")),
-            ({"nonce": b"mine"}, b"r=mine,s="),
-            ({"first": lambda message: b"m=x," + message}, b"m=x,r=mine"),
-            ({"first": b"x" * 5000}, b"x" * 5000),
-        ):
-            one.cluster.spoil_scram(**spoil)  # type: ignore[arg-type]
-            assert expected in await first()
-            one.cluster.faults.clear()
-        one.client.close()
-        one.cluster.spoil_scram(final=b"v=AAAA")
-        with pytest.raises(AssertionError):
-            await one.scram("SCRAM-SHA-256")
-        one.client.close()
-        assert (await one.plain()).error_code == 0
