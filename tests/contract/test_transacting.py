@@ -226,10 +226,15 @@ async def test_two_at_once(side: Side) -> None:
 
 
 async def test_a_producer_without_a_name(side: Side) -> None:
-    """The call raises an error that names the missing option."""
+    """Each call raises an error that names the missing option."""
     async with side.producer() as producer:
-        with pytest.raises(UsageError, match="give it transactional_id"):
-            await producer.begin_transaction()
+        for call in (
+            producer.begin_transaction,
+            producer.commit_transaction,
+            producer.abort_transaction,
+        ):
+            with pytest.raises(UsageError, match="give it transactional_id"):
+                await call()
         with pytest.raises(UsageError, match="give it transactional_id"):
             producer.transaction()
 
