@@ -8,17 +8,11 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from aioproducer.core.metadata.cluster_metadata import ClusterMetadata
-from aioproducer.core.metadata.metadata_schedule import MetadataSchedule
-from aioproducer.core.retries import Backoff
-from aioproducer.engine.context import EngineContext
-from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.engine.observability.diagnostics import waiting_notice
-from aioproducer.engine.observability.metrics_recorder import Instruments
-from aioproducer.engine.tasks.supervisor import GuardedLoop, Supervisor, reason_of_end
+from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.engine.transactions.coordinator_calls import CoordinatorCalls
+from aioproducer.engine.wiring import ClusterParts
 from aioproducer.errors import ProducerClosed
-from aioproducer.net.cluster import Cluster
 from aioproducer.net.dialer import close_socket
 
 if TYPE_CHECKING:
@@ -48,30 +42,10 @@ class ResolverRuntime:
         self._failure: BaseException | None = None
         self.is_open: bool = False
         self._starting = asyncio.timeout(None)
-        instruments = self._instruments = Instruments(
-            config, settings.software_version, loop, int(settings.wall_clock() * 1000)
+        self._parts = ClusterParts(config, settings, self)
+        self.calls: CoordinatorCalls = CoordinatorCalls(
+            self._parts.context, self._parts.cluster, self._parts.updater
         )
-        view = ClusterMetadata()
-        is_due = asyncio.Event()
-        schedule = MetadataSchedule(config.metadata_max_age_ms / 1000, is_due.set)
-        settings = settings._replace(
-            observer=instruments,
-            cluster_id=lambda: view.cluster_id,
-            on_another_cluster=schedule.request_brokers,
-        )
-        self._tokens = None if settings.security is None else settings.security.tokens
-        self._supervisor = Supervisor(self._on_failure)
-        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        guard = GuardedLoop(loop, self._on_failure)
-        context = EngineContext(
-            config, guard, self._supervisor, backoff, settings.chance, instruments
-        )
-        assert isinstance(config.bootstrap_servers, tuple)
-        self._cluster = Cluster(
-            config.bootstrap_servers, settings, self._supervisor.spawn, lambda _node: None
-        )
-        self._updater = MetadataUpdater(context, self._cluster, view, schedule, is_due)
-        self.calls: CoordinatorCalls = CoordinatorCalls(context, self._cluster, self._updater)
 
     async def start(self) -> None:
         """Start the tasks and wait for the first metadata.
@@ -85,10 +59,8 @@ class ResolverRuntime:
         try:
             async with self._starting:
                 with waiting_notice(self.loop, lambda: self._notice(until)):
-                    await self._supervisor.start()
-                    if self._tokens is not None:
-                        self._supervisor.spawn(self._tokens.run(self._instruments), "token")
-                    await self._updater.bootstrap(until - self.loop.time())
+                    await self._parts.start()
+                    await self._parts.updater.bootstrap(until - self.loop.time())
         except TimeoutError as error:
             await self.stop()
             raise ProducerClosed("the resolver was stopped while it started") from error
@@ -96,12 +68,12 @@ class ResolverRuntime:
         except BaseException:
             await self.stop()
             raise
-        self._supervisor.spawn(self._updater.run(), "metadata")
+        self._parts.supervisor.spawn(self._parts.updater.run(), "metadata")
         # A task may have failed meanwhile.
         self.is_open = self._failure is None
 
     def _notice(self, until: float) -> str:
-        told = ", ".join(node.where for node in self._cluster.bootstrap)
+        told = ", ".join(node.where for node in self._parts.cluster.bootstrap)
         reason = f": {self.trouble}" if self.trouble is not None else ""
         left = max(until - self.loop.time(), 0)
         return f"{self._config.client_id}: start() waits for a first answer of any broker of {told}, at most {left:.0f} s more{reason}"
@@ -109,10 +81,7 @@ class ResolverRuntime:
     @property
     def trouble(self) -> object | None:
         """Return the error because of which brokers cannot be used now; None: no error is known."""
-        nodes = (*self._cluster.nodes, *self._cluster.bootstrap)
-        return self._updater.schedule.trouble or next(
-            (node.last_error for node in nodes if node.last_error), None
-        )
+        return self._parts.updater.schedule.trouble or self._parts.unreached
 
     # Where and when it may be used
 
@@ -144,8 +113,8 @@ class ResolverRuntime:
 
     async def brokers(self) -> list[BrokerNode]:
         """Return the nodes of all brokers, after the metadata is read anew."""
-        await self._updater.bootstrap(None)
-        return list(self._cluster.nodes)
+        await self._parts.updater.bootstrap(None)
+        return list(self._parts.cluster.nodes)
 
     # The end
 
@@ -157,12 +126,12 @@ class ResolverRuntime:
             self._starting.reschedule(self.loop.time())
         self.calls.close(lambda: ProducerClosed("the resolver was stopped before the answer"))
         try:
-            await self._cluster.close_gradually(now=True)
+            await self._parts.cluster.close_gradually(now=True)
         finally:
-            self._supervisor.stop()
-            await self._supervisor.ended()
+            self._parts.supervisor.stop()
+            await self._parts.supervisor.ended()
 
-    def _on_failure(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Fail the resolver, because a task or a callback of it ended by a bug, or was cancelled from outside."""
         # The end of a forked child cancels all tasks. The child must not use the parent's connections.
         if self.is_forked or self._failure is not None:
@@ -172,17 +141,22 @@ class ResolverRuntime:
             _log.error("The resolver failed: %r", error, exc_info=error)
         self._end_now(f"the resolver failed: {reason_of_end(error)}")
 
+    on_bug = fail
+
+    def on_node(self, node: BrokerNode) -> None:
+        """Do nothing: no task here waits for a broker but in a call to it."""
+
     def drop(self) -> None:
         """End without waiting, because the resolver was garbage-collected. Any thread may call it."""
         try:
             self.loop.call_soon_threadsafe(self._end_now, "the resolver was dropped without stop()")
         # The event loop is closed.
         except RuntimeError:
-            for stream in self._cluster.leave():
+            for stream in self._parts.cluster.leave():
                 close_socket(stream)
 
     def _end_now(self, why: str) -> None:
         self.is_open = False
         self.calls.close(lambda: ProducerClosed(why))
-        self._cluster.close(now=True)
-        self._supervisor.stop()
+        self._parts.cluster.close(now=True)
+        self._parts.supervisor.stop()

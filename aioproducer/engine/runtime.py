@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.metrics.registry import Snapshot
     from aioproducer.model import FlushSummary, Health, PartitionNumber
+    from aioproducer.net.cluster import BrokerNode
     from aioproducer.net.settings import NetSettings
     from aioproducer.serializers import Encoding
 
@@ -146,9 +147,7 @@ class Runtime:
 
     async def _start_tasks(self, until: float, *, wait: bool) -> None:
         parts = self.parts
-        await parts.supervisor.start()
-        if parts.token_keeper is not None:
-            parts.supervisor.spawn(parts.token_keeper.run(parts.instruments), "token")
+        await parts.start()
         if wait:
             await parts.updater.bootstrap(until - self.loop.time())
             self._check_formats()
@@ -387,15 +386,11 @@ class Runtime:
     @property
     def trouble(self) -> object | None:
         """Return the error because of which brokers cannot be used now; None: no error is known."""
-        cluster, ids = self.parts.cluster, self.parts.ids
-        unreached = next(
-            (node.last_error for node in (*cluster.nodes, *cluster.bootstrap) if node.last_error),
-            None,
-        )
+        ids = self.parts.ids
         return (
             self.parts.updater.schedule.trouble
             or (ids.trouble if ids is not None else None)
-            or unreached
+            or self.parts.unreached
         )
 
     # The end
@@ -545,6 +540,10 @@ class Runtime:
             self.parts.supervisor.stop()
         else:
             _log.error("A bug: %r", error, exc_info=error)
+
+    def on_node(self, node: BrokerNode) -> None:
+        """Let the Sender know that a connection of a broker has changed."""
+        self.parts.schedule.on_node(node)
 
     def drop(self) -> None:
         """End at once, sending nothing, because the producer was garbage-collected, or its loop was closed. Any thread may call it.

@@ -53,47 +53,37 @@ if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
     from aioproducer.engine.append.hooked_path import HookedFastPath
     from aioproducer.engine.chosen_build import FastPath
+    from aioproducer.engine.resolver_runtime import ResolverRuntime
     from aioproducer.engine.runtime import Runtime
     from aioproducer.model import Compression
     from aioproducer.net.settings import NetSettings
 
 
-class EngineParts:
-    """Holds the parts of one producer. A part is given those that it calls; the few that call back get theirs by an assignment.
+class ClusterParts:
+    """Holds the parts that a producer and a TransactionResolver both have: the brokers, their metadata, and what each part is given.
 
     Args:
-        fast_path: the fast path of `send`.
         settings: of all connections.
-        runtime: the owner, which fails the producer after a bug and refuses calls after its end.
+        runtime: the owner, which fails after a bug and hears of each change of a broker.
     """
 
     def __init__(
-        self, config: ProducerConfig, fast_path: FastPath, settings: NetSettings, runtime: Runtime
+        self, config: ProducerConfig, settings: NetSettings, runtime: Runtime | ResolverRuntime
     ) -> None:
         loop = asyncio.get_running_loop()
-        # With transactions, a commit raises the failures, so there is no warning.
-        self.unhandled_failures = UnhandledFailures(
-            loop, config.client_id, config.on_delivery_error, warns=not config.transactional_id
-        )
-        self.delivery_context = DeliveryContext(
-            loop, self.unhandled_failures.on_failure, settings.wall_clock
-        )
-        watch = self.delivery_context.watch
         guard = GuardedLoop(loop, runtime.on_bug)
         self.supervisor = Supervisor(runtime.fail)
         self.instruments = Instruments(
-            config, settings.software_version, loop, self.delivery_context.now_ms()
+            config, settings.software_version, loop, int(settings.wall_clock() * 1000)
         )
-        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000)
-        context = EngineContext(
-            config, guard, self.supervisor, backoff, settings.chance, self.instruments
+        self.context = EngineContext(
+            config,
+            guard,
+            self.supervisor,
+            Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+            settings.chance,
+            self.instruments,
         )
-        self.loop_budget = LoopBudget(loop, fast_path)
-        self.schedule = DrainSchedule(
-            guard, fast_path, self.loop_budget, self.delivery_context.now_ms, runtime.check
-        )
-
-        # Brokers and their metadata
         view = ClusterMetadata()
         is_metadata_due = asyncio.Event()
         metadata = MetadataSchedule(config.metadata_max_age_ms / 1000, is_metadata_due.set)
@@ -108,9 +98,50 @@ class EngineParts:
             config.bootstrap_servers,
             settings,
             self.supervisor.spawn,
-            guard.guarded(self.schedule.on_node),
+            guard.guarded(runtime.on_node),
         )
-        self.updater = MetadataUpdater(context, self.cluster, view, metadata, is_metadata_due)
+        self.updater = MetadataUpdater(self.context, self.cluster, view, metadata, is_metadata_due)
+
+    async def start(self) -> None:
+        """Start the tasks that each connection may need."""
+        await self.supervisor.start()
+        if self.token_keeper is not None:
+            self.supervisor.spawn(self.token_keeper.run(self.instruments), "token")
+
+    @property
+    def unreached(self) -> object | None:
+        """Return the error because of which some broker cannot be used now; None: no error is known."""
+        nodes = (*self.cluster.nodes, *self.cluster.bootstrap)
+        return next((node.last_error for node in nodes if node.last_error), None)
+
+
+class EngineParts(ClusterParts):
+    """Holds the parts of one producer. A part is given those that it calls; the few that call back get theirs by an assignment.
+
+    Args:
+        fast_path: the fast path of `send`.
+        settings: of all connections.
+        runtime: the owner, which fails the producer after a bug and refuses calls after its end.
+    """
+
+    def __init__(
+        self, config: ProducerConfig, fast_path: FastPath, settings: NetSettings, runtime: Runtime
+    ) -> None:
+        super().__init__(config, settings, runtime)
+        loop, context = asyncio.get_running_loop(), self.context
+        guard, view, metadata = context.loop, self.updater.view, self.updater.schedule
+        # With transactions, a commit raises the failures, so there is no warning.
+        self.unhandled_failures = UnhandledFailures(
+            loop, config.client_id, config.on_delivery_error, warns=not config.transactional_id
+        )
+        self.delivery_context = DeliveryContext(
+            loop, self.unhandled_failures.on_failure, settings.wall_clock
+        )
+        watch = self.delivery_context.watch
+        self.loop_budget = LoopBudget(loop, fast_path)
+        self.schedule = DrainSchedule(
+            guard, fast_path, self.loop_budget, self.delivery_context.now_ms, runtime.check
+        )
         gate = (
             TransactionGate(config, guard, fast_path, self.cluster)
             if config.transactional_id is not None

@@ -37,8 +37,8 @@ async def resolving(cluster: FakeCluster, **options: Any) -> AsyncIterator[Trans
     async with TransactionResolver(**{**cluster.client_options, **options}) as resolver:
         yield resolver
     assert resolver._engine is not None
-    assert resolver._engine._supervisor.has_ended
-    assert not resolver._engine._supervisor._children
+    assert resolver._engine._parts.supervisor.has_ended
+    assert not resolver._engine._parts.supervisor._children
 
 
 @asynccontextmanager
