@@ -12,7 +12,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Self, TypeVar, Unpack, cast, overload
 
-from aioproducer.build import VERSION
 from aioproducer.config.producer_config import (
     DEFAULT_PREFIX,
     AllProducerArguments,
@@ -25,7 +24,6 @@ from aioproducer.core.record_validation import check_topic
 from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
 from aioproducer.engine.chosen_build import REASON, Delivery
-from aioproducer.engine.context import random_number
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
@@ -57,7 +55,6 @@ from aioproducer.model import (
     exact_int,
     seconds_of,
 )
-from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
 from aioproducer.net.settings import net_settings
 from aioproducer.offsets import (
     POSITION_PARTITION,
@@ -190,12 +187,9 @@ class Producer(Generic[K, V]):
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(ProducerConfig.of(config, options))
         check_available(cast("Compression", self.config.compression_type))
-        self._dialer = dialer or TcpDialer(
-            self.config.send_buffer_bytes, self.config.receive_buffer_bytes
+        self._net_settings = partial(
+            net_settings, self.config, dialer, resolver, chance, wall_clock
         )
-        self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
-        self._chance = chance or random_number
-        self._wall_clock = wall_clock
         self._fast_path = closed_path(self.config)
         # If False, `send_and_wait` calls the `send` of the subclass, or the one that replaced `Producer.send`.
         self._is_send_ours = type(self).send is _OURS["send"]
@@ -238,13 +232,7 @@ class Producer(Generic[K, V]):
         self._check_startable()
         # The old fast path may hold the state of a start that failed.
         self._fast_path = closed_path(self.config)
-        self._starting_engine = engine = Runtime(
-            self.config,
-            self._fast_path,
-            net_settings(
-                self.config, VERSION, self._dialer, self._resolver, self._chance, self._wall_clock
-            ),
-        )
+        self._starting_engine = engine = Runtime(self.config, self._fast_path, self._net_settings())
         try:
             await engine.start(wait=wait)
         except BaseException:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
-from aioproducer.build import VERSION
 from aioproducer.config.producer_config import ProducerConfig, ProducerOptions, with_client_id
-from aioproducer.engine.context import random_number
 from aioproducer.engine.resolver_runtime import ResolverRuntime
 from aioproducer.engine.transactions.coordinator_calls import (
     commit_offsets,
@@ -31,7 +30,6 @@ from aioproducer.model import (
     TransactionDescription,
     TransactionListing,
 )
-from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
 from aioproducer.net.settings import net_settings
 from aioproducer.offsets import (
     check_text,
@@ -89,12 +87,9 @@ class TransactionResolver:
         # As `Producer` does.
         self.config: ProducerConfig
         self.config, self._client_id_number = with_client_id(config)
-        self._dialer = dialer or TcpDialer(
-            self.config.send_buffer_bytes, self.config.receive_buffer_bytes
+        self._net_settings = partial(
+            net_settings, self.config, dialer, resolver, chance, wall_clock
         )
-        self._resolver = resolver or (DnsResolver() if dialer is None else Verbatim())
-        self._chance = chance or random_number
-        self._wall_clock = wall_clock
         self._engine: ResolverRuntime | None = None
         self._is_stopped = False
         self._has_started = False
@@ -119,12 +114,7 @@ class TransactionResolver:
                 if self._has_started
                 else "the resolver starts already"
             )
-        engine = self._engine = ResolverRuntime(
-            self.config,
-            net_settings(
-                self.config, VERSION, self._dialer, self._resolver, self._chance, self._wall_clock
-            ),
-        )
+        engine = self._engine = ResolverRuntime(self.config, self._net_settings())
         try:
             await engine.start()
             self._has_started = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os import urandom
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -12,14 +11,6 @@ if TYPE_CHECKING:
     from aioproducer.core.retries import Backoff
     from aioproducer.engine.observability.metrics_recorder import Instruments
     from aioproducer.engine.tasks.supervisor import GuardedLoop, Supervisor
-
-
-def random_number() -> float:
-    """Return a random number in [0, 1) of the operating system, as `random.SystemRandom` does.
-
-    The import of `random` would take 160 KiB of each process.
-    """
-    return (int.from_bytes(urandom(7), "big") >> 3) * 2.0**-53
 
 
 class EngineContext(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import secrets
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.config.secret import Secret
@@ -14,7 +13,7 @@ from aioproducer.net.threads import SlowCalls
 from aioproducer.sasl.handshake import Session, handshake
 from aioproducer.sasl.mechanism import AskBroker, SlowStep, TokenStep
 from aioproducer.sasl.plain import Plain
-from aioproducer.sasl.scram import SCRAM_HASHES, Scram
+from aioproducer.sasl.scram import Scram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,42 +31,13 @@ class SaslLogin:
     """Authenticates the connections of one producer with the same credentials.
 
     Args:
-        mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; or a mechanism that has its credentials; with `for_host`, the mechanism's name.
-        username: or a reference to it. Error texts show it.
-        password: or a reference to it, which is read at each authentication.
-        token_auth: the credentials are the id and the HMAC of a delegation token (KIP-48), for SCRAM alone.
-        chance: returns a random number in [0, 1), for the times of renewals.
+        for_host: returns the mechanism of one authentication, with its credentials, by its broker's name.
         tokens: gives the tokens of a mechanism that asks for them.
-        for_host: makes the mechanism of one authentication, which has its credentials, from its broker's name; None: all have the same one.
-
-    Attributes:
-        mechanism: the name of the mechanism.
-        chance: as given.
-
-    Raises:
-        ConfigError: no such mechanism, no password, or a token for another mechanism than SCRAM.
     """
 
     def __init__(
-        self,
-        mechanism: str | Mechanism,
-        username: str | Secret = "",
-        password: Secret | None = None,
-        *,
-        token_auth: bool = False,
-        chance: Callable[[], float],
-        tokens: TokenKeeper | None = None,
-        for_host: Callable[[str], Mechanism] | None = None,
+        self, for_host: Callable[[str], Mechanism], tokens: TokenKeeper | None = None
     ) -> None:
-        self.mechanism: str = mechanism if isinstance(mechanism, str) else mechanism.name
-        self.chance = chance
-        if for_host is None:
-            made = (
-                _mechanism(mechanism, username, password, token_auth=token_auth)
-                if isinstance(mechanism, str)
-                else mechanism
-            )
-            for_host = partial(_same, made)
         self._for_host = for_host
         self._tokens = tokens
         self._calls = SlowCalls()
@@ -140,8 +110,7 @@ class SaslLogin:
         if isinstance(step, SlowStep):
             return await self._take(step, connection, timeout)
         if isinstance(step, TokenStep):
-            if self._tokens is None:
-                raise ConfigError(f"sasl_mechanism={self.mechanism} needs a source of tokens")
+            assert self._tokens is not None
             return await self._tokens.token(timeout)
         return await _ask(step, connection, timeout)
 
@@ -172,24 +141,21 @@ async def _ask(step: AskBroker, connection: Connection, timeout: float) -> Any:
     return answer.decode()
 
 
-def _same(mechanism: Mechanism, _host: str) -> Mechanism:
-    return mechanism
-
-
-def _mechanism(
-    name: str, username: str | Secret, password: Secret | None, *, token_auth: bool
+def password_mechanism(
+    name: str, username: str | Secret, password: Secret, *, is_token: bool = False
 ) -> Mechanism:
+    """Return PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+
+    Args:
+        username: or a reference to it. Error texts show it.
+        password: or a reference to it, which is read at each authentication.
+        is_token: the credentials are the id and the HMAC of a delegation token (KIP-48), for SCRAM alone.
+    """
     user = username if isinstance(username, str) else username.reference or "(hidden)"
     secret_name = Secret(username) if isinstance(username, str) else username
-    if password is None:
-        raise ConfigError(f"sasl_mechanism={name} needs a sasl_password")
-    if name in SCRAM_HASHES:
-        return Scram(name, user, secret_name, password, _nonce, is_token=token_auth)
-    if token_auth:
-        raise ConfigError(f"sasl_token_auth is for SCRAM, not for sasl_mechanism={name}")
     if name == Plain.name:
         return Plain(user, secret_name, password)
-    raise ConfigError(f"sasl_mechanism={name}: it must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+    return Scram(name, user, secret_name, password, _nonce, is_token=is_token)
 
 
 def _nonce() -> str:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from os import urandom
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from aioproducer.build import VERSION
 from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
 from aioproducer.core.retries import Backoff
 from aioproducer.errors import UsageError
 from aioproducer.net.broker_connection import LoginBackoff
+from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
 from aioproducer.net.kerberos import Kerberos
 from aioproducer.net.msk import MskTokens
 from aioproducer.net.observer import UNSEEN
-from aioproducer.net.sasl_login import SaslLogin
+from aioproducer.net.sasl_login import SaslLogin, password_mechanism
 from aioproducer.net.tls_contexts import TlsContexts, TlsSettings
 from aioproducer.net.tokens import (
     AsyncFunctionSource,
@@ -92,19 +95,16 @@ def security_of(
                 bearer.check,
                 _keeper_settings(config, chance, wall_clock),
             )
-            sasl = SaslLogin(bearer, chance=chance, tokens=tokens)
+            sasl = SaslLogin(lambda _host: bearer, tokens)
         elif config.sasl_mechanism == GSSAPI:
-            sasl = SaslLogin(GSSAPI, chance=chance, for_host=Kerberos(config).mechanism)
+            sasl = SaslLogin(Kerberos(config).mechanism)
         else:
             user: Any = config.sasl_username
             password: Any = config.sasl_password
-            sasl = SaslLogin(
-                str(config.sasl_mechanism),
-                user,
-                password,
-                token_auth=config.sasl_token_auth,
-                chance=chance,
+            mechanism = password_mechanism(
+                str(config.sasl_mechanism), user, password, is_token=config.sasl_token_auth
             )
+            sasl = SaslLogin(lambda _host: mechanism)
     return None if tls is None and sasl is None else Security(tls, sasl, tokens)
 
 
@@ -138,6 +138,14 @@ def _keeper_settings(
         else endpoint_timeout(config)
     )
     return KeeperSettings(policy, backoff, timeout, wall_clock, chance)
+
+
+def random_number() -> float:
+    """Return a random number in [0, 1) of the operating system, as `random.SystemRandom` does.
+
+    The import of `random` would take 160 KiB of each process.
+    """
+    return (int.from_bytes(urandom(7), "big") >> 3) * 2.0**-53
 
 
 class NetSettings(NamedTuple):
@@ -177,15 +185,15 @@ class NetSettings(NamedTuple):
 
 def net_settings(
     config: ProducerConfig,
-    version: str,
-    dialer: Dialer,
-    resolver: Resolver,
-    chance: Callable[[], float],
-    wall_clock: Callable[[], float] = lambda: time.time(),
+    dialer: Dialer | None,
+    resolver: Resolver | None,
+    chance: Callable[[], float] | None,
+    wall_clock: Callable[[], float],
 ) -> NetSettings:
     """Return the settings of all connections, with the options' milliseconds as seconds.
 
-    `version` is the version of this client. `chance` returns a random number in [0, 1), `wall_clock` the seconds since 1970.
+    `chance` returns a random number in [0, 1), `wall_clock` the seconds since 1970. Without a dialer, names are looked up in DNS; one that
+    is given gets them unresolved, unless there is a resolver, too.
 
     Raises:
         UsageError: no event loop of asyncio runs. Each start asks for its settings first.
@@ -196,21 +204,18 @@ def net_settings(
         raise UsageError(
             "no event loop of asyncio runs: start() needs one. trio has none: run the program by asyncio, as anyio.run(main, backend='asyncio')"
         ) from None
+    chance = chance or random_number
     return NetSettings(
         client_id=config.client_id,
-        software_version=version,
-        dialer=dialer,
-        resolver=resolver,
+        software_version=VERSION,
+        dialer=dialer or TcpDialer(config.send_buffer_bytes, config.receive_buffer_bytes),
+        resolver=resolver or (DnsResolver() if dialer is None else Verbatim()),
         chance=chance,
         max_in_flight=int(config.max_in_flight_requests_per_connection),
         request_timeout=config.request_timeout_ms / 1000,
         setup=Backoff(
             config.socket_connection_setup_timeout_ms / 1000,
-            max(
-                config.socket_connection_setup_timeout_ms,
-                config.socket_connection_setup_timeout_max_ms,
-            )
-            / 1000,
+            config.socket_connection_setup_timeout_max_ms / 1000,
         ),
         reconnect=Backoff(
             config.reconnect_backoff_ms / 1000, config.reconnect_backoff_max_ms / 1000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer.engine import context
-from aioproducer.engine.context import random_number
+from aioproducer.net import settings
+from aioproducer.net.settings import random_number
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ def test_a_random_number_is_below_one(
     monkeypatch: pytest.MonkeyPatch, drawn: bytes, number: float
 ) -> None:
     """From 0 on, for any bytes of the operating system; 1 would be behind the last partition of a choice."""
-    monkeypatch.setattr(context, "urandom", lambda count: drawn[:count])
+    monkeypatch.setattr(settings, "urandom", lambda count: drawn[:count])
     assert random_number() == number
 
 

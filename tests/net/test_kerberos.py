@@ -258,7 +258,7 @@ async def test_the_ticket_is_for_the_name_that_tls_checks(
         return ["broker.example.com."]
 
     dialer = ScriptedDialer(answers=answers(GssapiServer(Accounts({"alice": ""}, 4096))))
-    login = SaslLogin("GSSAPI", for_host=kerberos().mechanism, chance=lambda: 0.5)
+    login = SaslLogin(kerberos().mechanism)
     told = settings(dialer, security=Security(sasl=login), canonical_bootstrap=canonical)
     tasks = Tasks()
     node = BrokerNode(Broker(node_id, "broker", 9092), told, addresses, tasks.spawn, lambda _: None)
@@ -301,7 +301,7 @@ def connection() -> Connection:
 def test_a_kdc_that_stands_still(package: ScriptedGssapi) -> None:
     """Row 116: the loop is free, the attempt is bounded, and the text says what took so long. The next attempt has a context of its own."""
     package.hold = threading.Event()
-    login = SaslLogin("GSSAPI", for_host=kerberos().mechanism, chance=lambda: 0.5)
+    login = SaslLogin(kerberos().mechanism)
 
     async def main() -> float:
         one, ticks = connection(), []

@@ -16,7 +16,7 @@ from aioproducer.config.secret import Secret
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.errors import ConnectionLost, TransportError
 from aioproducer.net.observer import Observer
-from aioproducer.net.sasl_login import SaslLogin
+from aioproducer.net.sasl_login import SaslLogin, password_mechanism
 from aioproducer.net.settings import Security
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import codec, message
@@ -103,7 +103,8 @@ async def scene(
     dialer = ScriptedDialer(answers=broker.answers)
     observer = Watching()
     changed: list[BrokerNode] = []
-    security = Security(sasl=SaslLogin(mechanism, user, Secret(password), chance=lambda: 0.5))
+    login = password_mechanism(mechanism, user, Secret(password))
+    security = Security(sasl=SaslLogin(lambda _host: login))
     tasks = options.pop("tasks", Tasks())
     async with running(
         dialer,

@@ -14,9 +14,9 @@ from scripted import Asked, ScriptedDialer, ScriptedStream
 
 from aioproducer.config.secret import Secret
 from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.errors import BrokerNotTrusted, ConfigError, ConnectionLost, CredentialsRefused
+from aioproducer.errors import BrokerNotTrusted, ConnectionLost, CredentialsRefused
 from aioproducer.net.cluster import Standing
-from aioproducer.net.sasl_login import SaslLogin
+from aioproducer.net.sasl_login import SaslLogin, password_mechanism
 from aioproducer.net.settings import Security
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -35,7 +35,8 @@ def login(
     user: str | Secret = "alice",
     **options: Any,
 ) -> SaslLogin:
-    return SaslLogin(mechanism, user, Secret(password), chance=lambda: 0.5, **options)
+    made = password_mechanism(mechanism, user, Secret(password), **options)
+    return SaslLogin(lambda _host: made)
 
 
 def secured(broker: SaslBroker, sasl: SaslLogin, **options: Any) -> Any:
@@ -210,20 +211,6 @@ async def test_a_reference_that_cannot_be_read_is_retried(monkeypatch: pytest.Mo
         assert [stream.asked[1].key for stream in dialer.streams[1:]] == [ApiKey.SASL_HANDSHAKE]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("GSSAPI", "alice", Secret("canary")), "it must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
-        (("PLAIN", "alice", None), "needs a sasl_password"),
-    ],
-)
-def test_options_that_make_no_login(arguments: tuple[Any, ...], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        SaslLogin(*arguments, chance=lambda: 0.5)
-    with pytest.raises(ConfigError, match="is for SCRAM"):
-        login(token_auth=True)
-
-
 # Threads: in a loop with real time
 
 
@@ -267,7 +254,8 @@ async def _authenticated(
 def test_two_hundred_connections_read_a_reference() -> None:
     """Row 112: in at most four threads; the loop goes on meanwhile."""
     secret, broker = Blocked(), SaslBroker(USERS)
-    sasl = SaslLogin("PLAIN", "alice", secret, chance=lambda: 0.5)  # type: ignore[arg-type]
+    mechanism = password_mechanism("PLAIN", "alice", secret)  # type: ignore[arg-type]
+    sasl = SaslLogin(lambda _host: mechanism)
 
     async def main() -> list[Any]:
         return await _authenticated(
@@ -285,7 +273,8 @@ def test_two_hundred_connections_read_a_reference() -> None:
 def test_a_step_that_hangs_is_given_up() -> None:
     """And holds up neither the loop nor its end; the next attempt begins anew."""
     secret, broker = Blocked(), SaslBroker(USERS)
-    sasl = SaslLogin("PLAIN", "alice", secret, chance=lambda: 0.5)  # type: ignore[arg-type]
+    mechanism = password_mechanism("PLAIN", "alice", secret)  # type: ignore[arg-type]
+    sasl = SaslLogin(lambda _host: mechanism)
 
     async def main() -> list[Any]:
         errors = await _authenticated(sasl, broker, 2, 0.05, lambda: None)
