@@ -53,11 +53,20 @@ STORE_PASSWORD = "canary-store"
 PROVIDER = "org.apache.kafka.common.config.provider.FileConfigProvider"
 
 
-@pytest.mark.parametrize("store", ["PEM", "PKCS12"])
+@pytest.mark.parametrize(
+    ("store", "package"), [("PEM", ""), ("PKCS12", ""), ("PEM", "kafkashaded.")]
+)
 def test_one_set_of_options_serves_source_and_sink(
-    spark: SparkSession, secure_server: SecuredServerThread, tmp_path: Path, store: str
+    spark: SparkSession,
+    secure_server: SecuredServerThread,
+    tmp_path: Path,
+    store: str,
+    package: str,
 ) -> None:
-    """In one query: Spark's source reads the topic that our sink wrote, over SASL_SSL; passwords are references to a file."""
+    """In one query: Spark's source reads the topic that our sink wrote, over SASL_SSL; passwords are references to a file.
+
+    Databricks' source wants Kafka's classes by its own names, which the sink takes; this Spark's source has no such classes.
+    """
     first, second = (f"spark-both-{uuid.uuid4().hex[:8]}" for _ in range(2))
     for topic in (first, second):
         secure_server.create_topic(topic)
@@ -77,9 +86,13 @@ def test_one_set_of_options_serves_source_and_sink(
         }
     providers = {"config.providers": "file", "config.providers.file.class": PROVIDER}
     kafka = {f"kafka.{name}": value for name, value in {**properties, **providers}.items()}
+    ours = {
+        name: value.replace("org.apache.kafka.", f"{package}org.apache.kafka.")
+        for name, value in kafka.items()
+    }
     register(spark)
     rows = spark.range(10).selectExpr("string(id) AS value").coalesce(1)
-    rows.write.format("aioproducer").mode("append").options(**kafka, topic=first).save()
+    rows.write.format("aioproducer").mode("append").options(**ours, topic=first).save()
     stream = (
         spark.readStream.format("kafka")
         .options(**kafka, subscribe=first, startingOffsets="earliest")
@@ -87,7 +100,7 @@ def test_one_set_of_options_serves_source_and_sink(
         .select("value")
     )
     query = stream.writeStream.format("aioproducer").options(
-        **kafka, topic=second, checkpointLocation=str(tmp_path / "checkpoint")
+        **ours, topic=second, checkpointLocation=str(tmp_path / "checkpoint")
     )
     query.trigger(availableNow=True).start().awaitTermination()
     assert read_by_confluent(secure_server, way, second, 10) == [
