@@ -7,7 +7,7 @@
 """
 
 from tests.simulation.client import Client
-from tests.simulation.plan import ALL_FAULTS, PROFILES, Plan, Workload, draw
+from tests.simulation.plan import PROFILES, Plan, draw
 from tests.simulation.run import Report, simulate
 
-__all__ = ["ALL_FAULTS", "PROFILES", "Client", "Plan", "Report", "Workload", "draw", "simulate"]
+__all__ = ["PROFILES", "Client", "Plan", "Report", "draw", "simulate"]

@@ -115,7 +115,6 @@ def draw(
     seed: int,
     profile: str | None = None,
     faults: Collection[str] | None = None,
-    workload: Workload | None = None,
 ) -> Plan:
     """Draw the plan of a seed.
 
@@ -123,7 +122,6 @@ def draw(
         seed: any number; equal arguments give equal plans.
         profile: one of `PROFILES`; None: drawn.
         faults: only these of `ALL_FAULTS`; None: all.
-        workload: used in place of a drawn one.
 
     Raises:
         ValueError: no such profile or fault.
@@ -135,7 +133,7 @@ def draw(
     chosen = set(ALL_FAULTS if faults is None else faults)
     brokers = rng.choice((1, 2, 3, 3))
     calm_at = rng.uniform(0.2, 3.0)
-    made = workload or _choosy(
+    made = _choosy(
         random.Random(f"choosy {seed}"), _workload(rng, profile, chosen, calm_at), chosen, calm_at
     )
     config = _topic_config(rng, chosen)

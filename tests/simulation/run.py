@@ -33,7 +33,7 @@ from tests.simulation.world import GROUP, World
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator
 
-    from tests.simulation.plan import Plan, Workload
+    from tests.simulation.plan import Plan
 
 __all__ = ["Report", "simulate"]
 
@@ -120,7 +120,7 @@ def simulate(
     *,
     profile: str | None = None,
     faults: Collection[str] | None = None,
-    workload: Workload | Callable[[Client], Awaitable[None]] | None = None,
+    workload: Callable[[Client], Awaitable[None]] | None = None,
 ) -> Report:
     """Run one seed and check it. Returns the report.
 
@@ -128,16 +128,14 @@ def simulate(
         seed: any number; equal seeds and other arguments give equal runs.
         profile: "plain", "idempotent" or "transactional"; None: drawn.
         faults: only these of `ALL_FAULTS`; None: all.
-        workload: the client's work, a `Workload` or a coroutine function of a `Client`; None: drawn.
+        workload: the client's work, a coroutine function of a `Client`; None: drawn.
 
     Raises:
         ValueError: no such profile or fault.
     """
-    plan = draw(
-        seed, profile, faults, workload if workload is not None and not callable(workload) else None
-    )
+    plan = draw(seed, profile, faults)
     report = Report(seed, plan.profile, plan.lines())
-    run = _Run(plan, report, workload if callable(workload) else None)
+    run = _Run(plan, report, workload)
     with _errors_logged(report.violations):
         _play(run, report.violations)
     run.close()

@@ -15,7 +15,7 @@ from aioproducer.core import retries, topic_routing
 from aioproducer.core.produce_errors import Action, Verdict
 from aioproducer.core.topic_routing import pick
 from aioproducer.errors import KafkaError, TransportError
-from tests.simulation import ALL_FAULTS, PROFILES, Workload, draw, simulate
+from tests.simulation import PROFILES, draw, simulate
 from tests.simulation.__main__ import main
 from tests.simulation.campaign import run_seeds
 from tests.simulation.plan import kinds_of
@@ -98,80 +98,6 @@ def test_seeds_with_tls_repeat_in_every_process() -> None:
     assert other.strip() == repr([simulate(seed).digest for seed in seeds])
 
 
-def test_clusters_with_security_are_drawn() -> None:
-    """TLS in one seed of twenty, SASL in one of five; none of them if these are not among the chosen faults."""
-    drawn = [draw(seed).security for seed in range(1, 2001)]
-    assert 60 < sum(one.protocol.endswith("SSL") for one in drawn) < 140
-    assert 300 < sum(one.has_sasl for one in drawn) < 500
-    assert {draw(seed, faults=["cut"]).security.protocol for seed in range(1, 101)} == {"PLAINTEXT"}
-
-
-def test_seeds_differ() -> None:
-    assert len({simulate(seed).digest for seed in range(1, 11)}) == 10
-
-
-def test_a_plan_is_drawn_from_its_seed_alone() -> None:
-    assert draw(7) == draw(7)
-    assert draw(7) != draw(8)
-    assert draw(7, "plain").workload.options["enable_idempotence"] is False
-
-
-@pytest.mark.parametrize("arguments", [{"profile": "odd"}, {"faults": ["rain"]}])
-def test_unknown_names_are_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="idempotent"):
-        simulate(1, **arguments)
-
-
-def test_without_faults_all_is_acknowledged() -> None:
-    """Nothing happens, so nothing may fail."""
-    for profile in ("plain", "idempotent"):
-        report = simulate(3, profile=profile, faults=())
-        assert report.violations == []
-        assert report.fired == {}
-        assert report.failed == 0
-        assert report.acknowledged > report.records / 2  # `send_nowait` may be refused
-
-
-def test_only_the_faults_that_are_asked_for_happen() -> None:
-    for seed in range(1, 8):
-        report = simulate(seed, profile="idempotent", faults=["leader"])
-        assert report.fired.keys() <= {"leader", "not_leader"}
-
-
-def test_a_workload_of_ones_own() -> None:
-    """A coroutine function of the client; or the numbers of the drawn one."""
-    ended: list[int] = []
-
-    async def two(client: Client) -> None:
-        await client.send("t0", size=5)
-        ended.append((await client.send_and_wait("t0", partition=0)).partition)
-
-    report = simulate(1, profile="idempotent", faults=["latency"], workload=two)
-    assert report.violations == []
-    assert ended == [0]
-    numbers = draw(1).workload
-    chosen = Workload(
-        topics={"mine": 1},
-        tasks=1,
-        records=3,
-        sizes=(1,),
-        pause=0,
-        cancelled=0,
-        stop_at=None,
-        stop_cancelled=None,
-        options=numbers.options,
-    )
-    assert any("mine-0" in line for line in simulate(1, workload=chosen).trace)
-
-
-def test_what_a_workload_raises_is_its_verdict() -> None:
-    async def broken(client: Client) -> None:
-        raise LookupError("oops")
-
-    [violation] = simulate(1, faults=(), workload=broken).violations
-    assert violation.startswith("raised: LookupError('oops') at test_simulation.py:")
-
-
 def test_a_run_that_does_not_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     async def waits_for_ever(client: Client) -> None:
         await client._loop.create_future()
@@ -237,54 +163,6 @@ def test_a_seed_that_fails_is_told_with_its_command(capsys: pytest.CaptureFixtur
     assert f"WRONG: {told[first + 1].strip()}" in history
     assert "fault at" in history
     assert "queued" in history
-
-
-def test_sound_seeds_end_with_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "1-20", "--faults", "leader,cut"]) == 0
-    told = capsys.readouterr()
-    assert "20 seeds, 0 with violations" in told.out
-    assert "seeds/s" in told.out
-    assert any(line.startswith("leader ") and "%" in line for line in told.out.splitlines())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--seeds", "x-y"], "no range of seeds"),
-        (["--profile", "odd"], "invalid choice"),
-        (["--seed", "1", "--faults", "rain"], "rain"),
-    ],
-)
-def test_mistakes_are_told(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
-
-
-def test_every_fault_has_a_name_that_can_be_asked_for() -> None:
-    assert len(set(ALL_FAULTS)) == len(ALL_FAULTS)
-    assert all(kinds_of(profile) <= set(ALL_FAULTS) for profile in PROFILES)
-
-
-def test_tokens_are_drawn_for_some_clusters_with_sasl() -> None:
-    """Three of ten, by a random source of their own: other seeds stay as they were. Their source may fail."""
-    drawn = [draw(seed) for seed in range(1, 2001)]
-    with_tokens = [plan for plan in drawn if plan.security.token_seconds]
-    assert 80 < len(with_tokens) < 160
-    assert {plan.security.mechanism for plan in with_tokens} == {"OAUTHBEARER"}
-    failing = [
-        plan for plan in with_tokens if any(fault.kind == "no_token" for fault in plan.faults)
-    ]
-    assert 30 < len(failing) < len(with_tokens)
-    assert not [
-        plan
-        for plan in drawn
-        if not plan.security.token_seconds
-        and any(fault.kind == "no_token" for fault in plan.faults)
-    ]
 
 
 def test_seeds_with_tokens_run_and_repeat() -> None:

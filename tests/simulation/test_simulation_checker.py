@@ -19,7 +19,6 @@ from tests.simulation.history import (
     History,
     Sent,
     Transaction,
-    number_of,
     value_of,
 )
 
@@ -252,11 +251,6 @@ def test_offsets_share_the_fate_of_their_transaction(
 
 
 # --- logs
-
-
-def test_values_say_which_record_they_are_of() -> None:
-    assert number_of(value_of(7, 3)) == 7
-    assert [number_of(value) for value in (None, b"", b"12345", b"abcdef")] == [None] * 4
 
 
 def batch(

@@ -47,12 +47,6 @@ class Broker:
         """Return the end offset of each partition of a topic."""
         return await self.server.end_offsets(topic)
 
-    def pause(self) -> None:
-        self.server.pause()
-
-    def resume(self) -> None:
-        self.server.resume()
-
 
 @contextlib.asynccontextmanager
 async def real_broker(

@@ -6,53 +6,44 @@ import asyncio
 import contextlib
 import functools
 import gc
-import logging
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import threading
 import time
 import zlib
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 import pytest
+from jumping import jumping
 
 from aioproducer import Producer, ProducerConfig
 from aioproducer.errors import ConfigError, DeliveryError, Persisted
 from aioproducer.testing import FakeCluster, ListenerSecurity
-from aioproducer.testing.jumping import run_jumping
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from aioproducer.testing.memory import MemoryNetwork
+    from aioproducer.testing.thread import FakeClusterThread
 
 _PROGRAMS = pathlib.Path(__file__).parent / "programs"
 
 
-def played(function: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+def played(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Run a row in time that jumps. It may leave no task, and the event loop may report nothing."""
 
-    async def main() -> None:
-        told: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(
-            lambda _loop, context: told.append(str(context["message"]))
-        )
+    @functools.wraps(function)
+    async def main(**given: Any) -> None:
         before = asyncio.all_tasks()
-        await function()
+        await function(**given)
         for _ in range(5):
             await asyncio.sleep(0)
-        assert told == []
         assert asyncio.all_tasks() == before
 
-    @functools.wraps(function)
-    def run() -> None:
-        run_jumping(main())
-
-    return run
+    return jumping(main)
 
 
 @contextlib.contextmanager
@@ -102,29 +93,18 @@ async def _cancelled_after(turns: int, what: Any) -> bool:
     return was_going
 
 
+@pytest.mark.parametrize("method", ["flush", "stop"])
 @played
-async def test_row_78_flush_is_cancelled() -> None:
-    """Row 78, start, flush or stop is cancelled at any await (flush): nothing is left; a second stop is safe."""
-    await _cancel_everywhere("flush")
-
-
-@played
-async def test_row_78_stop_is_cancelled() -> None:
-    """Row 78, start, flush or stop is cancelled at any await (stop): nothing is left; a second stop is safe."""
-    await _cancel_everywhere("stop")
-
-
-async def _cancel_everywhere(method: str) -> None:
+async def test_row_78_cancelled(method: str) -> None:
+    """Row 78, start, flush or stop is cancelled at any await: nothing is left; a second stop is safe."""
     turns, was_going = 0, True
     while was_going:
         async with FakeCluster(memory=True) as cluster:
             cluster.create_topic("orders")
             before = asyncio.all_tasks()
             producer = Producer(**cluster.client_options)
-            deliveries: list[Any] = []
-            if method != "start":
-                await producer.start()
-                deliveries = [await producer.send("orders", b"v") for _ in range(3)]
+            await producer.start()
+            deliveries = [await producer.send("orders", b"v") for _ in range(3)]
             was_going = await _cancelled_after(turns, getattr(producer, method)())
             await producer.stop()
             await producer.stop()
@@ -163,27 +143,17 @@ async def test_row_84_stop_with_the_broker_gone() -> None:
         ]
 
 
-def _interrupted(which: int) -> tuple[int, str, str]:
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)]
+)
+def test_row_90_interrupted(sent: int, status: int) -> None:
+    """Row 90, KeyboardInterrupt, or SIGTERM that is handled, in asyncio.run: what is queued is flushed, bounded; the exit code is kept."""
     with program("interrupted") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "sending\n"
-        process.send_signal(which)
+        process.send_signal(sent)
         out, told = process.communicate(timeout=30)
-    return process.returncode, out, told
-
-
-def test_row_90_keyboard_interrupt() -> None:
-    """Row 90, KeyboardInterrupt or SIGTERM in asyncio.run (KeyboardInterrupt): what is queued is flushed, bounded; the exit code is kept."""
-    code, out, told = _interrupted(signal.SIGINT)
-    assert code == -signal.SIGINT, told
-    assert out == "logged 100\n", told
-
-
-def test_row_90_sigterm() -> None:
-    """Row 90, KeyboardInterrupt or SIGTERM in asyncio.run (SIGTERM, handled): what is queued is flushed, bounded; the exit code is kept."""
-    code, out, told = _interrupted(signal.SIGTERM)
-    assert code == 143, told
-    assert out == "logged 100\n", told
+    assert (process.returncode, out) == (status, "logged 100\n"), told
 
 
 class Cutting:
@@ -260,50 +230,6 @@ async def test_row_88_the_wall_clock_jumps() -> None:
         assert len(cluster.requests("Produce")) == 4
 
 
-class _Served(threading.Thread):
-    """Runs a fake cluster in a thread with a loop of its own, so that its work is not counted as the client's."""
-
-    def __init__(self, topics: int, partitions: int) -> None:
-        super().__init__(daemon=True)
-        self.names = [f"topic-{number}" for number in range(topics)]
-        self.servers = ""
-        self._partitions = partitions
-        self._ready = threading.Event()
-        self._cluster: FakeCluster
-        self._loop: Any = None
-        self._over: Any = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        self._ready.wait(60)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
-        self.join()
-
-    @property
-    def asked(self) -> int:
-        """Return the number of Metadata requests that came."""
-        return len(self._cluster.requests("Metadata"))
-
-    def change(self, change: Callable[[FakeCluster], None]) -> None:
-        """Run a function in the cluster's thread."""
-        self._loop.call_soon_threadsafe(change, self._cluster)
-
-    def run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        async with FakeCluster() as self._cluster:
-            for name in self.names:
-                self._cluster.create_topic(name, self._partitions)
-            self.servers = self._cluster.bootstrap_servers
-            self._ready.set()
-            await self._over.wait()
-
-
 class _Turns:
     """Measures the most CPU seconds of this thread in one event-loop iteration, without the collector's pauses."""
 
@@ -336,43 +262,44 @@ class _Turns:
 _BAR = 0.010  # seconds
 
 
-def test_row_50_one_large_topic() -> None:
-    """Row 50, Metadata with 100,000 partitions (of one topic, new): the loop is never held for more than 10 ms."""
+def test_row_50_one_large_topic(fake_cluster: FakeClusterThread) -> None:
+    """Row 50, Metadata with 100,000 partitions (of one topic, new): the loop is never held for more than 10 ms.
 
-    async def main(served: _Served) -> float:
+    The cluster is in a thread of its own, so that its work is not counted as the client's.
+    """
+
+    async def main() -> float:
         longest = 1.0
         for _ in range(3):  # a busy machine may make one of them look slow
             if longest >= _BAR:
-                async with (
-                    Producer(bootstrap_servers=served.servers) as producer,
-                    _Turns() as turns,
-                ):
-                    await producer.send_and_wait("topic-0", b"v", partition=99_999)
-                    await asyncio.gather(
-                        *[await producer.send("topic-0", b"v") for _ in range(100)]
-                    )
+                async with Producer(**fake_cluster.client_options) as producer, _Turns() as turns:
+                    await producer.send_and_wait("orders", b"v", partition=99_999)
+                    await asyncio.gather(*[await producer.send("orders", b"v") for _ in range(100)])
                 longest = min(longest, turns.longest)
         return longest
 
-    with _Served(1, 100_000) as served:
-        longest = asyncio.run(main(served))
+    fake_cluster.create_topic("orders", 100_000)
+    longest = asyncio.run(main())
     assert longest < _BAR, f"a turn of the loop took {longest * 1000:.1f} ms of CPU"
 
 
-def test_row_50_one_large_topic_changes() -> None:
+def test_row_50_one_large_topic_changes(fake_cluster: FakeClusterThread) -> None:
     """Row 50, Metadata with 100,000 partitions (of one topic, that grows, or is made anew with few): the loop is never held for more than 10 ms."""
 
-    def make_anew(cluster: FakeCluster) -> None:
-        cluster.delete_topic("topic-0")
-        cluster.create_topic("topic-0", 3)
+    def make_anew() -> None:
+        fake_cluster.delete_topic("orders")
+        fake_cluster.create_topic("orders", 3)
 
-    def grow(cluster: FakeCluster) -> None:
-        cluster.add_partitions("topic-0", 100_100)
+    def grow() -> None:
+        fake_cluster.add_partitions("orders", 100_100)
 
-    async def main(served: _Served) -> dict[int, float]:
+    def asked() -> int:
+        return len(fake_cluster.requests("Metadata"))
+
+    async def main() -> dict[int, float]:
         longest = {100_100: 1.0, 3: 1.0}
-        async with Producer(bootstrap_servers=served.servers, metadata_max_age_ms=300) as producer:
-            await producer.send_and_wait("topic-0", b"v", partition=1)
+        async with Producer(**fake_cluster.client_options, metadata_max_age_ms=300) as producer:
+            await producer.send_and_wait("orders", b"v", partition=1)
             assert producer._engine is not None
             routings = producer._engine.parts.partition_queues.routings
             for _ in range(3):  # a busy machine may make one of them look slow
@@ -380,66 +307,49 @@ def test_row_50_one_large_topic_changes() -> None:
                     ((100_100, grow), (3, make_anew)) if max(longest.values()) >= _BAR else ()
                 ):
                     async with _Turns() as turns:
-                        served.change(change)
-                        while len(routings["topic-0"].queues) != partitions:
-                            await producer.send_and_wait("topic-0", b"v", partition=1)
-                        asked = served.asked
-                        while (
-                            served.asked < asked + 2
-                        ):  # the client drops the old ones, and nothing changes any more
-                            await producer.send_and_wait("topic-0", b"v", partition=1)
+                        await asyncio.to_thread(change)
+                        while len(routings["orders"].queues) != partitions:
+                            await producer.send_and_wait("orders", b"v", partition=1)
+                        before = asked()
+                        # the client drops the old ones, and nothing changes any more
+                        while asked() < before + 2:
+                            await producer.send_and_wait("orders", b"v", partition=1)
                     longest[partitions] = min(longest[partitions], turns.longest)
         return longest
 
-    with _Served(1, 100_000) as served:
-        longest = asyncio.run(main(served))
-    slow = {
-        f"{partitions} partitions": f"{seconds * 1000:.1f} ms"
-        for partitions, seconds in longest.items()
-        if seconds >= _BAR
-    }
-    assert not slow, f"a turn of the loop took CPU for: {slow}"
+    fake_cluster.create_topic("orders", 100_000)
+    longest = asyncio.run(main())
+    assert max(longest.values()) < _BAR, f"a turn of the loop took seconds of CPU for: {longest}"
 
 
-class _Told(logging.Handler):
-    """Collects the warnings of the package."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
-
-    def __enter__(self) -> Self:
-        # what an earlier test left warns when it is collected
-        gc.collect()
-        logging.getLogger("aioproducer").addHandler(self)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        logging.getLogger("aioproducer").removeHandler(self)
+def _held(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings of the package."""
+    return [one.getMessage() for one in caplog.records if one.name.startswith("aioproducer")]
 
 
-async def _blocked(name: str, **options: Callable[..., Any]) -> None:
+async def _blocked(
+    caplog: pytest.LogCaptureFixture, name: str, **options: Callable[..., Any]
+) -> None:
     """A user's function delays two records of ten by a second each. One warning names the function, and no other effect is seen."""
+    gc.collect()  # what an earlier test left warns when it is collected
+    caplog.clear()
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
-        with _Told() as told:
-            async with Producer(**cluster.client_options, **options) as producer:
-                deliveries = [
-                    await producer.send("orders", b"canary", b"%d" % number) for number in range(10)
-                ]
-                if not options:
-                    for delivery in deliveries:
-                        delivery.add_done_callback(
-                            lambda delivery: _take_a_second(delivery.index in {2, 5})
-                        )
-                assert max(metadata.offset for metadata in await asyncio.gather(*deliveries)) >= 4
-                await asyncio.sleep(0.1)
+        async with Producer(**cluster.client_options, **options) as producer:
+            deliveries = [
+                await producer.send("orders", b"canary", b"%d" % number) for number in range(10)
+            ]
+            if not options:
+                for delivery in deliveries:
+                    delivery.add_done_callback(
+                        lambda delivery: _take_a_second(delivery.index in {2, 5})
+                    )
+            assert max(metadata.offset for metadata in await asyncio.gather(*deliveries)) >= 4
+            await asyncio.sleep(0.1)
         assert len(cluster.values("orders")) == 10
-        assert [text.split(" held the event loop for ")[0] for text in told.texts] == [name]
-        assert "canary" not in told.texts[0]
+    [told] = _held(caplog)
+    assert told.split(" held the event loop for ")[0] == name
+    assert "canary" not in told
 
 
 def _take_a_second(condition: object) -> None:
@@ -449,40 +359,40 @@ def _take_a_second(condition: object) -> None:
 
 
 @played
-async def test_row_86_a_partitioner_blocks() -> None:
+async def test_row_86_a_partitioner_blocks(caplog: pytest.LogCaptureFixture) -> None:
     """Row 86, a user's serializer, partitioner or callback raises, or blocks for 1 s (a partitioner blocks): one warning names it; no record fails."""
 
     def choose(key: Any, partitions: Any) -> int:
         _take_a_second(key in {b"2", b"5"})
         return int(key) % 2
 
-    await _blocked("partitioner", partitioner=choose)
+    await _blocked(caplog, "partitioner", partitioner=choose)
 
 
 @played
-async def test_row_86_a_callback_blocks() -> None:
+async def test_row_86_a_callback_blocks(caplog: pytest.LogCaptureFixture) -> None:
     """Row 86, a user's serializer, partitioner or callback raises, or blocks for 1 s (a callback blocks): one warning names it; no record fails."""
     await _blocked(
-        "a delivery's done callback (_blocked.<locals>.<lambda>, gather.<locals>._done_callback)"
+        caplog,
+        "a delivery's done callback (_blocked.<locals>.<lambda>, gather.<locals>._done_callback)",
     )
 
 
 @played
-async def test_row_86_a_hook_blocks() -> None:
+async def test_row_86_a_hook_blocks(caplog: pytest.LogCaptureFixture) -> None:
     """Row 86, a user's serializer, partitioner or callback raises, or blocks for 1 s (on_delivery_error blocks): one warning names it; no record fails."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders")
         cluster.fail("Produce", error="INVALID_REQUIRED_ACKS")
-        with _Told() as told:
-            async with Producer(
-                **cluster.client_options,
-                on_delivery_error=lambda error, count: _take_a_second(count),
-            ) as producer:
-                await producer.send("orders", b"canary")
-                await asyncio.sleep(1)
-                assert (await producer.send_and_wait("orders", b"v")).offset == 0
-        held = [text for text in told.texts if "held the event loop" in text]
-        assert [text.split(" held ")[0] for text in held] == ["on_delivery_error"]
+        async with Producer(
+            **cluster.client_options,
+            on_delivery_error=lambda error, count: _take_a_second(count),
+        ) as producer:
+            await producer.send("orders", b"canary")
+            await asyncio.sleep(1)
+            assert (await producer.send_and_wait("orders", b"v")).offset == 0
+    held = [text for text in _held(caplog) if "held the event loop" in text]
+    assert [text.split(" held ")[0] for text in held] == ["on_delivery_error"]
 
 
 async def _cpu_of(pending: int) -> float:

@@ -1,6 +1,6 @@
 """Runs cases by name, and counts what a committed reader gets.
 
-    python -m tests.tools.spark_faults [CASE ...] [--all] [--seed NUMBER] [--keep FOLDER]
+    python -m tests.tools.spark_faults [CASE ...] [--all] [--seed NUMBER]
 
 Without names: every case of the sink, by default exactly once. Exit status 1 when a case was not right.
 """
@@ -17,10 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from tests.tools.spark_faults.cases import CASES, MERGED, case_named
-from tests.tools.spark_faults.report import line, sums, table
+from tests.tools.spark_faults.report import line, sums
 from tests.tools.spark_faults.run import CaseRun
 from tests.tools.spark_faults.stage import Stage
 
@@ -48,7 +46,6 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
         metavar="NUMBER",
         help="other kills at random, and other poisoned rows",
     )
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the queries' files there")
     chosen = parser.parse_args(words)
     unknown = [name for name in chosen.cases if name not in CASES and name != MERGED.name]
     if unknown:
@@ -68,7 +65,7 @@ async def run_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], Non
     async with Stage() as stage:
         for case in cases:
             await stage.set_for(case)
-            place = folder / f"{case.name}-{int(time.time())}"
+            place = folder / case.name
             place.mkdir()
             result = await CaseRun(case, stage, place, tell).run()
             results.append(result)
@@ -84,21 +81,16 @@ def main(words: Sequence[str]) -> int:
     # in each way that it is ended: processes that it started end with it
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    chosen, console = arguments(words), Console(highlight=False)
-    console.width = max(console.width, 140)  # a log has no width of its own
+    chosen = arguments(words)
     start = time.monotonic()
 
     def tell(text: str) -> None:
         seconds = int(time.monotonic() - start)
-        console.print(f"{seconds // 60:3}:{seconds % 60:02} {text}", markup=False)
+        print(f"{seconds // 60:3}:{seconds % 60:02} {text}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="spark-faults-", ignore_cleanup_errors=True) as made:
-        folder = chosen.keep or Path(made)
-        folder.mkdir(parents=True, exist_ok=True)
-        results = asyncio.run(run_all(chosen_cases(chosen), folder.resolve(), tell))
-    console.print(table(results))
-    for text in sums(results):
-        console.print(text)
+        results = asyncio.run(run_all(chosen_cases(chosen), Path(made).resolve(), tell))
+    print(*sums(results), sep="\n")
     return 0 if all(result.is_right for result in results) else 1
 
 
