@@ -181,6 +181,7 @@ class BrokerNode:
 
         Raises:
             TransportError: there is no connection, the connection ended before the answer, or the time is over.
+            BrokerError: the broker offers no such request.
         """
         try:
             async with asyncio.timeout(timeout):

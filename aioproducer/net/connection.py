@@ -16,7 +16,13 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.errors import ConnectionLost, ProtocolError, RequestTimedOut, TransportError
+from aioproducer.errors import (
+    ConnectionLost,
+    ProtocolError,
+    RequestTimedOut,
+    TransportError,
+    broker_error,
+)
 from aioproducer.interfaces import USER_FAILURES
 from aioproducer.net.dialer import writer_of
 from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
@@ -267,14 +273,13 @@ class Connection:
         """Return the highest version of a request that the broker and this client know.
 
         Raises:
-            ProtocolError: there is no such version.
+            BrokerError: there is no such version.
         """
-        version = self.agreed.get(key)
-        if version is None:
-            raise ProtocolError(
-                f"{self.where} speaks no version of {NAMES[key]} that this client does: it offers {self.versions.get(key, 'none')}"
-            )
-        return version
+        if key not in self.agreed:
+            offered = self.versions.get(key)
+            which = f" of a version that this client speaks, but {offered}" if offered else ""
+            raise broker_error("UNSUPPORTED_VERSION", f"{self.where} offers no {NAMES[key]}{which}")
+        return self.agreed[key]
 
     def send(
         self,

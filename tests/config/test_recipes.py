@@ -488,7 +488,7 @@ async def test_event_hubs_takes_gzip_alone(
 async def test_event_hubs_without_transactions(
     tmp_path: pathlib.Path, endpoint: TokenServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error of a commit names the request that the service does not speak, and nothing is written."""
+    """`start` fails at once, and names the request that the service does not offer."""
     options = {
         **mapping("event-hubs", tmp_path, endpoint),
         "transactional_id": "orders-1",
@@ -499,15 +499,9 @@ async def test_event_hubs_without_transactions(
         cluster,
         dialer,
     ):
-        async with Producer(ProducerConfig.from_mapping(options), dialer=dialer) as producer:
-            await producer.begin_transaction()
-            delivery = await producer.send("orders", b"v")
-            with pytest.raises(TransactionError, match="speaks no version of AddPartitionsToTxn"):
-                await producer.commit_transaction()
-        with pytest.raises(DeliveryError) as failed:
-            await delivery
-        assert failed.value.persisted is Persisted.NO
-        assert cluster.values("orders") == []
+        with pytest.raises(TransactionError, match="offers no AddPartitionsToTxn"):
+            await Producer(ProducerConfig.from_mapping(options), dialer=dialer).start()
+        assert cluster.requests("InitProducerId") == []
 
 
 @jumping

@@ -552,7 +552,7 @@ async def test_records_whose_id_does_not_come_name_the_reason_at_their_time_out(
         ) as producer:
             delivery = await producer.send("orders", b"v")
             await asyncio.sleep(1)
-            reason = "a producer id (COORDINATOR_LOAD_IN_PROGRESS (14))"
+            reason = "a producer id (COORDINATOR_LOAD_IN_PROGRESS (14): InitProducerId was refused)"
             assert f"waits for {reason}" in producer.explain()
             with pytest.raises(
                 DeliveryError,

@@ -160,7 +160,7 @@ async def test_a_position_that_is_refused(version: int) -> None:
     """A cursor that is too long, and a topic that may not be read, cost the transaction, and no more."""
     async with transactional(version) as (cluster, producer):
         with pytest.raises(
-            TransactionAbortable, match=r"OFFSET_METADATA_TOO_LARGE.*with a shorter one"
+            TransactionAbortable, match=r"OFFSET_METADATA_TOO_LARGE.*give a shorter one"
         ):
             async with producer.transaction():
                 await producer.send("orders", b"lost", partition=0)

@@ -72,7 +72,7 @@ async def test_offsets_are_committed_and_read() -> None:
         )
         with pytest.raises(
             TransactionTimeout,
-            match=r"commit_offsets\(\) of 'g' .*UNKNOWN_TOPIC_OR_PARTITION \(3\): nowhere-0",
+            match=r"commit_offsets\(\) of 'g' .*UNKNOWN_TOPIC_OR_PARTITION \(3\): OffsetCommit for group 'g' was refused: nowhere-0",
         ):
             await resolver.commit_offsets("g", {("nowhere", 0): 1})
         member = ConsumerGroupMetadata("g", 4, "member")

@@ -103,6 +103,9 @@ class Coordinator(NamedTuple):
     key_type: int
     key: str
 
+    def __str__(self) -> str:
+        return f"{'transactional_id' if self.key_type else 'group'} {self.key!r}"
+
 
 class Request(NamedTuple):
     """Holds a request that is due.
@@ -405,7 +408,7 @@ class Transaction:
         self._settle()
 
     def refused(self, request: Request, errors: Mapping[str, BrokerError], now: float) -> Course:
-        """Note an answer with errors, by the partitions, topics or groups that they concern.
+        """Note an answer with errors, by the partitions that they concern.
 
         Returns:
             QUICK, RETRY or LOOKUP: how to send the next request, which may cover less. Any other course: the state has changed.
@@ -424,7 +427,11 @@ class Transaction:
         else:
             course = _course_now(course, self.state, can_renew=self._can_renew)
             self.is_told &= request.rpc is not Rpc.COMMIT
-            self._fail(request.rpc, course, error, ", ".join(sorted(places)), now)
+            group = str(Coordinator(0, request.group_id)) if request.offsets is not None else ""
+            about = (*sorted(places), group, str(request.at), str(self._delivery_context))
+            self._fail(
+                request.rpc, course, error, ", ".join(dict.fromkeys(filter(None, about))), now
+            )
         self._settle()
         return course
 

@@ -168,20 +168,21 @@ _SPECIAL: Final[Mapping[str, type[TransactionError]]] = {
         CommitFailed,
     ),
 }
-_HINTS: Final[Mapping[str, str]] = {
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Grant Describe and Write on this transactional_id, then start a new producer.",
-    "CLUSTER_AUTHORIZATION_FAILED": "Grant IdempotentWrite on the cluster, then start a new producer.",
-    "TOPIC_AUTHORIZATION_FAILED": "Grant Write on the topic; for offsets and positions, Read. Call abort_transaction(), unless `transaction()` has done so; then begin anew.",
-    "GROUP_AUTHORIZATION_FAILED": "Grant Read on the group. Call abort_transaction(), unless `transaction()` has done so; then begin anew.",
+# What helps against a refusal, whichever request it answers.
+REMEDIES: Final[Mapping[str, str]] = {
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Grant Describe and Write on the transactional_id.",
+    "CLUSTER_AUTHORIZATION_FAILED": (
+        "Grant IdempotentWrite on the cluster (Kafka 2.8: Write on any topic is enough), or give enable_idempotence=False."
+    ),
+    "TOPIC_AUTHORIZATION_FAILED": "Grant Write on the topic; for offsets and positions, Read.",
+    "GROUP_AUTHORIZATION_FAILED": "Grant Read on the group.",
     "OFFSET_METADATA_TOO_LARGE": (
-        "The text beside an offset, or the cursor of a position, is longer than the brokers' offset.metadata.max.bytes (4,096): "
-        "call abort_transaction(), unless `transaction()` has done so; then begin anew with a shorter one."
+        "The text beside an offset, or the cursor of a position, is longer than the brokers' offset.metadata.max.bytes (4,096): give a shorter one."
     ),
     "INVALID_TRANSACTION_TIMEOUT": "transaction_timeout_ms is above the brokers' transaction.max.timeout.ms: lower it, or raise theirs.",
     "INVALID_PRODUCER_ID_MAPPING": (
         "The coordinator has forgotten this transactional_id, unused for longer than the brokers' transactional.id.expiration.ms, "
-        "or it belongs to another cluster than before, which a warning in the log says: "
-        "stop this producer and start a new one."
+        "or it belongs to another cluster than before, which a warning in the log says."
     ),
 }
 
@@ -236,17 +237,16 @@ def error_of(
     kind = _KINDS[course]
     special = _SPECIAL.get(name, kind)
     kind = special if issubclass(special, kind) else kind
-    reason, hint = _reason(rpc, course, cause, where), _HINTS.get(name)
+    reason, remedy = _reason(rpc, course, cause, where), REMEDIES.get(name)
     if expired_ms is not None and name in EXPIRED and issubclass(kind, TransactionFatal):
         kind = TransactionExpired
         reason = f"the transaction was timed out by the coordinator: it lasted longer than transaction_timeout_ms={expired_ms:.15g} ({cause})"
-    if course is Course.RESET and hint is None:
-        hint = "begin_transaction() asks once more."
+    hint = "begin_transaction() asks once more." if course is Course.RESET else kind.hint
     error = kind(
         f"{reason}; the answer to an earlier attempt was lost: it may have been committed"
         if is_unsure
         else reason,
-        hint,
+        f"{remedy} {hint}" if remedy else hint,
     )
     error.persisted = Persisted.MAYBE if is_unsure else Persisted.NO
     error.__cause__ = cause

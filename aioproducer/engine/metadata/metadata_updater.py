@@ -74,8 +74,11 @@ class BootstrapFailures:
     def is_final(self) -> bool:
         """Return True if every address was tried, one was refused twice or three were refused, and none let this client in.
 
-        The refusals are those of the connections: a request may have stopped to wait before its connection was refused.
+        The refusals are those of the connections: a request may have stopped to wait before its connection was refused. Also if no
+        broker offers the request: none will later.
         """
+        if all(_offers_none(self._errors.get(node.where)) for node in self._nodes):
+            return True
         refusals = [node.control.refusals for node in self._nodes]
         return (
             (max(refusals) >= _REFUSALS or sum(refusals) >= _REFUSALS_IN_ALL)
@@ -141,6 +144,10 @@ class _AnotherCluster(ConnectionLost):
     """
 
     is_news = False
+
+
+def _offers_none(error: KafkaError | None) -> bool:
+    return isinstance(error, BrokerError) and error.name == "UNSUPPORTED_VERSION"
 
 
 def _wants_rebootstrap(error: KafkaError) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.engine.sender.parcel import NEWEST, Parcel
-from aioproducer.errors import ConfigError, broker_error
+from aioproducer.errors import BootstrapFailed, ConfigError, broker_error
 from aioproducer.model import Compression
 from aioproducer.records.compression import compress
 from aioproducer.records.record_batch import TRANSACTIONAL
@@ -55,8 +55,7 @@ def produce_version(connection: Connection, magic: int) -> int:
     """Return the newest Produce version that both sides support and that carries message sets of format `magic`.
 
     Raises:
-        ProtocolError: the two sides have no Produce version in common.
-        BrokerError: the broker is too new for `magic`.
+        BrokerError: the broker offers no Produce, or is too new for `magic`.
     """
     version = connection.version_of(ApiKey.PRODUCE)
     if _highest(connection) >= _FIRST_WITHOUT_MESSAGE_SETS:
@@ -69,7 +68,11 @@ def check_brokers(connections: Iterable[Connection], newest: int) -> None:
 
     Raises:
         ConfigError: a broker takes no format that is so old.
+        BootstrapFailed: none of them offers Produce.
     """
+    connections = list(connections)
+    if connections and all(ApiKey.PRODUCE not in each.versions for each in connections):
+        raise BootstrapFailed(f"{connections[0].where} offers no Produce")
     for connection in connections:
         if newest < NEWEST and _highest(connection) >= _FIRST_WITHOUT_MESSAGE_SETS:
             raise ConfigError(_too_new(connection, newest))

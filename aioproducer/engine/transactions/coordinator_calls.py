@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from aioproducer.core.metadata.cluster_metadata import Broker
 from aioproducer.core.retries import Backoff
 from aioproducer.core.transactions.transaction import Coordinator, Request
-from aioproducer.core.transactions.transaction_errors import Rpc
+from aioproducer.core.transactions.transaction_errors import REMEDIES, Rpc
 from aioproducer.engine.transactions import requests
 from aioproducer.errors import (
     BrokerError,
@@ -34,6 +34,7 @@ from aioproducer.model import (
     TopicPartition,
     TransactionDescription,
     TransactionListing,
+    counted,
 )
 from aioproducer.offsets import POSITION_PARTITION
 from aioproducer.wire.api import NAMES, ApiKey
@@ -64,6 +65,18 @@ _QUICK: Final = 0.02
 # In older versions, the broker waits itself before it answers (KIP-219). For the other requests there is no such version.
 _FIRST_WITH_MUTING: Final = {ApiKey.OFFSET_COMMIT: 4, ApiKey.OFFSET_FETCH: 4, ApiKey.END_TXN: 1}
 _HINT: Final = "Call it again."
+_REMEDIES: Final = {
+    **REMEDIES,
+    **dict.fromkeys(
+        ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"),
+        "A newer producer has the transactional_id, or the transaction timed out.",
+    ),
+    "INVALID_TXN_STATE": "The transaction has ended the other way, or timed out.",
+    **dict.fromkeys(
+        ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "FENCED_INSTANCE_ID"),
+        "The group has consumers: stop them, or give the ConsumerGroupMetadata that one of them has now.",
+    ),
+}
 
 
 class Exchange(NamedTuple, Generic[T]):
@@ -190,7 +203,14 @@ class CoordinatorCalls:
                 together.setdefault(
                     await asyncio.shield(node) if isinstance(node, asyncio.Future) else node, []
                 ).append(at)
-            return [await self.send(node, exchange(keys)) for node, keys in together.items()]
+            return [
+                await self.send(
+                    node,
+                    exchange(keys),
+                    str(keys[0]) if len(keys) == 1 else counted(len(keys), "transactional_id"),
+                )
+                for node, keys in together.items()
+            ]
         except (TransportError, BrokerError) as error:
             # They cannot be reached, or are no longer coordinators.
             if isinstance(error, TransportError) or error.name in _MOVED:
@@ -256,7 +276,7 @@ class CoordinatorCalls:
     ) -> BrokerNode | KafkaError:
         """Return the node that an answer names, or why there is none."""
         if response.coordinator is None:
-            return next(iter(response.errors.values()))
+            return _refusal(next(iter(response.errors.values())), Rpc.FIND_COORDINATOR, str(at))
         broker = Broker(*response.coordinator)
         node = self._cluster.node(broker.node_id) if self._updater.add_coordinator(broker) else None
         if node is None:
@@ -280,19 +300,13 @@ class CoordinatorCalls:
             future.set_result(outcome)
         return future
 
-    async def send(self, node: BrokerNode, exchange: Exchange[T]) -> T:
-        """Send a request to a node once. Returns the content of the answer.
+    async def send(self, node: BrokerNode, exchange: Exchange[T], about: str) -> T:
+        """Send a request to a node once. Returns the content of the answer. `about`: the resource, for errors.
 
         Raises:
             TransportError: there was no answer.
             BrokerError: the answer is an error, or the broker does not know the request.
         """
-        connection = await node.control.connected(_PATIENCE)
-        if exchange.key not in connection.agreed:
-            raise broker_error(
-                "UNSUPPORTED_VERSION",
-                f"{node.where} knows no {NAMES[exchange.key]} of a version that this client speaks",
-            )
         answer = await node.call(
             exchange.key,
             exchange.body,
@@ -305,7 +319,10 @@ class CoordinatorCalls:
             exchange.key, 0
         ):
             node.throttle(decoded.throttle_time_ms)
-        return exchange.read(answer.version, decoded)
+        try:
+            return exchange.read(answer.version, decoded)
+        except BrokerError as error:
+            raise _refusal(error, NAMES[exchange.key], about) from None
 
     def close(self, error: Callable[[], Exception]) -> None:
         """End the waiting calls, and each later one, with `error`, because the client ends."""
@@ -315,6 +332,13 @@ class CoordinatorCalls:
             # A scope whose time is over is ending by itself.
             with contextlib.suppress(RuntimeError):
                 scope.reschedule(now)
+
+
+def _refusal(error: BrokerError, request: str, about: str) -> BrokerError:
+    """Return an error that names the request that was refused, its resource, and the remedy if there is one."""
+    told = f"{request} for {about} was refused" + (f": {error.message}" if error.message else "")
+    remedy = _REMEDIES.get(error.name)
+    return BrokerError(error.error, f"{told}. {remedy}" if remedy else told)
 
 
 # The OffsetFetch version that can ask for all topics.
@@ -583,7 +607,7 @@ async def _list(
     found = {
         one.transactional_id: one
         for node in await nodes()
-        for one in await calls.send(node, exchange)
+        for one in await calls.send(node, exchange, node.where)
     }
     return [found[name] for name in sorted(found) if name.startswith(prefix)]
 

@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
+from aioproducer.core.transactions.transaction_errors import REMEDIES
 from aioproducer.errors import (
     BootstrapFailed,
     BrokerError,
@@ -35,10 +36,6 @@ _PATIENCE: Final = 1.0
 _NOT_YET: Final = 0.5
 # The transaction timeout of a producer without transactions.
 _NO_LIMIT: Final = 2**31 - 1
-_ADVICE: Final = {
-    "CLUSTER_AUTHORIZATION_FAILED": "Grant it IdempotentWrite on the cluster (Kafka 2.8: Write on any topic is enough), "
-    "or give enable_idempotence=False",
-}
 
 
 class ProducerIds:
@@ -164,7 +161,9 @@ def _request(_version: int) -> Any:
 def _granted(where: str, answer: Any) -> ProducerIdAndEpoch:
     """Return the producer id and epoch of an answer. Raises its error, or ProtocolError if no broker may grant them."""
     if answer.error_code:
-        raise _explained(broker_error(answer.error_code))
+        refused = broker_error(answer.error_code)
+        remedy = REMEDIES.get(refused.name, "")
+        raise BrokerError(refused.error, f"InitProducerId was refused. {remedy}".rstrip(". "))
     identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
     if not identity.is_granted:
         raise ProtocolError(
@@ -176,12 +175,3 @@ def _granted(where: str, answer: Any) -> ProducerIdAndEpoch:
 def _is_passing(error: KafkaError) -> bool:
     """Return whether the same request may succeed later."""
     return isinstance(error, TransportError) or (isinstance(error, BrokerError) and error.retriable)
-
-
-def _explained(error: BrokerError) -> BrokerError:
-    advice = _ADVICE.get(error.name)
-    return (
-        error
-        if advice is None
-        else broker_error(error.name, f"the producer may get no producer id. {advice}")
-    )

@@ -46,7 +46,7 @@ class TransactionResponse(NamedTuple):
     """Holds the content of an answer.
 
     Attributes:
-        errors: by the text of a partition or a group, or by the empty text for the request itself; no errors: the request succeeded.
+        errors: by the text of a partition, or by the empty text for the request itself; no errors: the request succeeded.
         identity: the producer id and epoch that it grants.
         coordinator: the coordinator that it names: node id, host, port.
         mute_ms: the throttle time of the broker.
@@ -166,9 +166,8 @@ def _found(version: int, answer: Any, request: Request) -> TransactionResponse:
             {"": broker_error("COORDINATOR_NOT_AVAILABLE", "the answer leaves it out")}
         )
     if found.error_code:
-        place = "" if request.at.key_type else f"group {request.at.key!r}"
         return TransactionResponse(
-            {place: broker_error(found.error_code, printable(found.error_message or "") or None)}
+            {"": broker_error(found.error_code, printable(found.error_message or "") or None)}
         )
     return TransactionResponse({}, coordinator=(found.node_id, found.host, found.port))
 
@@ -177,8 +176,7 @@ def _done(request: Request, answer: Any) -> TransactionResponse:
     if request.rpc in (Rpc.ADD_PARTITIONS, Rpc.COMMIT_OFFSETS):
         return TransactionResponse(_of_partitions(request, answer))
     if answer.error_code:
-        place = f"group {request.group_id!r}" if request.rpc is Rpc.ADD_OFFSETS else ""
-        return TransactionResponse({place: broker_error(answer.error_code)})
+        return TransactionResponse({"": broker_error(answer.error_code)})
     if request.rpc is Rpc.ADD_OFFSETS:
         return TransactionResponse({})
     identity = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)

@@ -29,6 +29,7 @@ from aioproducer.errors import (
     TransactionTimeout,
     TransportError,
 )
+from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,11 +54,13 @@ _ENDING: Final = (State.COMMITTING, State.ABORTING)
 _FLUSHING: Final = (State.PREPARING, *_ENDING)
 # A prepared transaction is another client's to end, and is not among them.
 _OPEN: Final = (State.IN_TRANSACTION, State.PREPARING, State.ABORTABLE_ERROR)
+# Without these, no transaction can end: the producer learns that at its start, not at its first commit.
+_NEEDED: Final = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
 _NO_COORDINATOR: Final = "Check that the brokers' transaction coordinator works (the topic __transaction_state), or start(wait=False)."
 
 
 def _placed(place: str, error: BrokerError) -> BrokerError:
-    """Return an error that names the partition or the group that it is about."""
+    """Return an error that names the partition that it is about."""
     return (
         BrokerError(error.error, f"{place}: {error.message}" if error.message else place)
         if place
@@ -334,7 +337,7 @@ class TransactionManager:
             else:
                 self.transaction.coordinators.pop(request.at, None)
             return self._pause(Course.RETRY)
-        # The client raised it itself: the broker is too old for the request.
+        # The client raised it itself: the broker is too old for the request, or does not offer it.
         except BrokerError as error:
             response, version = requests.TransactionResponse({"": error}), -1
         if response.errors:
@@ -355,7 +358,9 @@ class TransactionManager:
         node = self._cluster.node(node_id)
         if node is None:
             raise ConnectionLost(f"broker {node_id}, the coordinator, is gone")
-        await node.control.connected(_PATIENCE)
+        connection = await node.control.connected(_PATIENCE)
+        for key in _NEEDED if request.rpc is Rpc.INIT else ():
+            connection.version_of(key)
         return node
 
     async def _call(self, node: BrokerNode, request: Request) -> tuple[TransactionResponse, int]:

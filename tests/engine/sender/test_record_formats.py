@@ -17,7 +17,7 @@ from aioproducer.engine.sender.record_formats import (
     pack,
     produce_version,
 )
-from aioproducer.errors import BrokerError, ConfigError, ProtocolError
+from aioproducer.errors import BrokerError, ConfigError
 from aioproducer.model import Compression
 from aioproducer.net.connection import Connection
 from aioproducer.records.compression import compress
@@ -189,8 +189,8 @@ def test_kafka_4_takes_no_message_sets_whatever_it_says(highest: int) -> None:
     check_brokers([lane(11), lane(2)], 0)
 
 
-def test_a_broker_without_produce_is_a_protocol_error() -> None:
+def test_a_broker_without_produce() -> None:
     """It is told where the batch would go, as before."""
     assert magic_of(lane(None), 2) == 2
-    with pytest.raises(ProtocolError, match="Produce"):
+    with pytest.raises(BrokerError, match="offers no Produce"):
         produce_version(lane(None), 0)

@@ -108,7 +108,9 @@ def test_a_broker_that_has_no_id_yet_is_asked_again() -> None:
 async def test_an_id_that_is_refused_fails_what_waits_until_the_next_batch() -> None:
     """The error says what to grant. An administrator may have done so by the next batch."""
     async with asking(("CLUSTER_AUTHORIZATION_FAILED", 1)) as (asker, fake):
-        with pytest.raises(BootstrapFailed, match="Grant it IdempotentWrite"):
+        with pytest.raises(
+            BootstrapFailed, match="InitProducerId was refused. Grant IdempotentWrite"
+        ):
             await asker.ids.first(10)
         assert asker.failed == [asker.ids.trouble]
         await asyncio.sleep(60)
