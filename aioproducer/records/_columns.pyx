@@ -20,8 +20,6 @@ from array import array as _array
 from aioproducer.records.encoded_rows import BAD_OFFSETS, BAD_TIME, CHANGED, NO_HEADER, NO_NAME, NO_TEXT, BadRow, Encoded, bad_partition
 from aioproducer.records.varints import NO_DELTA as _NO_DELTA, varint
 
-__all__ = ["Headers", "Moments", "Partitions", "Strings", "assign", "crc32c", "crc32c_by_table", "encode", "hash_rows", "known", "measure"]
-
 cdef extern from *:
     """
     #ifndef SOURCE_CRC
@@ -1018,7 +1016,7 @@ cdef extern from *:
     #define crc_of_8(crc, word) __crc32cd(crc, word)
     #define crc_of_1(crc, byte) __crc32cb(crc, byte)
     #else
-    /* The table is taken. */
+    /* The package is taken. */
     #define has_crc_instruction() 0
     #define CRC_TARGET
     #define crc_of_8(crc, word) (crc)
@@ -1083,60 +1081,16 @@ cdef extern from *:
     uint32_t crc_by_instruction(uint32_t crc, const unsigned char* at, size_t size) noexcept nogil
 
 
-# For each byte of eight, what it does to the checksum ("slicing by 8").
-cdef uint32_t[8][256] _CRCS
-
-
-cdef inline void _make_crcs() noexcept nogil:
-    cdef uint32_t crc
-    cdef int byte, place, _bit
-    for byte in range(256):
-        crc = byte
-        for _bit in range(8):
-            crc = crc >> 1 ^ (<uint32_t> 0x82F63B78 if crc & 1 else 0)
-        _CRCS[0][byte] = crc
-    for place in range(1, 8):
-        for byte in range(256):
-            crc = _CRCS[place - 1][byte]
-            _CRCS[place][byte] = crc >> 8 ^ _CRCS[0][crc & 0xFF]
-
-
-cdef inline uint32_t _crc_by_table(uint32_t crc, const unsigned char* at, size_t size) noexcept nogil:
-    while size >= 8:
-        crc ^= at[0] | <uint32_t> at[1] << 8 | <uint32_t> at[2] << 16 | <uint32_t> at[3] << 24
-        crc = (
-            _CRCS[7][crc & 0xFF] ^ _CRCS[6][crc >> 8 & 0xFF] ^ _CRCS[5][crc >> 16 & 0xFF] ^ _CRCS[4][crc >> 24]
-            ^ _CRCS[3][at[4]] ^ _CRCS[2][at[5]] ^ _CRCS[1][at[6]] ^ _CRCS[0][at[7]]
-        )
-        at += 8
-        size -= 8
-    while size:
-        crc = crc >> 8 ^ _CRCS[0][(crc ^ at[0]) & 0xFF]
-        at += 1
-        size -= 1
-    return crc
-
-
-_make_crcs()
-cdef bint _HAS_CRC = has_crc_instruction()
-if _HAS_CRC:
+# Whether this processor and compiler have the instruction. Without, the package crc32c computes the checksums.
+HAS_CRC = bool(has_crc_instruction())
+if HAS_CRC:
     make_crcs_behind()
 
 
-cdef uint32_t _crc(object data, uint32_t value, bint by_table) except? 0:
+def crc32c(data, uint32_t value=0):
+    """Return the CRC-32C of bytes behind others whose CRC is `value`. Only with HAS_CRC."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    value = ~value
-    value = (_crc_by_table if by_table else crc_by_instruction)(value, <const unsigned char *> view.buf, view.len)
+    value = crc_by_instruction(~value, <const unsigned char *> view.buf, view.len)
     PyBuffer_Release(&view)
     return ~value
-
-
-def crc32c(data, uint32_t value=0):
-    """Return the CRC-32C of bytes behind others whose CRC is `value`."""
-    return _crc(data, value, not _HAS_CRC)
-
-
-def crc32c_by_table(data, uint32_t value=0):
-    """Return the same for processors that have no instruction for it."""
-    return _crc(data, value, True)

@@ -23,8 +23,6 @@ from aioproducer.engine.append import fast_path as twin
 from aioproducer.core.record_validation import header_pairs
 from aioproducer.interfaces import USER_FAILURES
 
-__all__ = ["SLICE_BYTES", "SLICE_RECORDS", "Begun", "EncodingFastPath", "FastPath", "Steps", "here", "murmur2"]
-
 cdef extern from *:
     """
     #ifndef SOURCE_CRC

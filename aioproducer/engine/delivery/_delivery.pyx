@@ -21,8 +21,6 @@ from aioproducer.engine.delivery import delivery as twin
 from aioproducer.engine.delivery.outcome import Outcome
 from aioproducer.model import RecordMetadata
 
-__all__ = ["Delivery", "DeliveryWaiter", "are_in_order", "make_delivery", "uncollected", "wake"]
-
 cdef extern from *:
     """
     /* Since 3.14 a tuple remembers its hash. One that PyType_GenericAlloc made says 0 there, which means a hash of 0. */

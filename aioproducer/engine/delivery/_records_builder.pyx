@@ -25,8 +25,6 @@ from array import array
 
 from aioproducer.records.varints import NO_DELTA, NULL as _NULL, SHORT, TABLE, varint
 
-__all__ = ["FULL", "RECORD_OVERHEAD", "MemoryRecordsBuilder", "measured"]
-
 # Records are in the batch's buffer, and the bytes of the buffer are counted.
 RECORD_OVERHEAD = 0
 
