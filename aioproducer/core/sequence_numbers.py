@@ -334,8 +334,6 @@ class Idempotence:
         is_transactional, on_identity_lost: as given.
     """
 
-    __slots__ = ("_past", "granted", "is_transactional", "on_identity_lost", "trouble")
-
     def __init__(
         self,
         granted: ProducerIdAndEpoch | None = None,
