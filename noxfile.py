@@ -255,9 +255,8 @@ def types_(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Ours beside aiokafka and confluent-kafka on one real Kafka. Behind `--`: workloads, or `heartbeat`, `columns`, `spark`."""
-    if session.posargs[:1] != ["columns"]:  # which has a cluster of its own
-        need_java(session)
+    """Ours beside aiokafka and confluent-kafka on one real Kafka. Behind `--`: workloads, or `heartbeat`, `spark`."""
+    need_java(session)
     run(session, "python", "-m", "tests.tools.benchmarks", *session.posargs)
 
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import logging
 import sys
 import threading
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psutil
 import pyarrow as pa
@@ -42,9 +41,10 @@ TURN: Final = 2000
 """More sends than one event-loop iteration handles."""
 OBJECTS_A_ROUND: Final = 0.5
 """The number of objects of a type that may stay from each round: less than one."""
-BLOCKS_A_SEND: Final = 0.001
-BLOCKS: Final = 300
+COUNTS_A_SEND: Final = 0.001
+SPARE: Final = 300
 """Blocks, and references, that may stay besides, for caches and for the samples themselves."""
+BLOCKS: Final = "blocks of memory"
 RSS: Final = 8 * 2**20
 """Bytes by which the process may grow, as the allocator does not return all freed memory."""
 
@@ -334,20 +334,16 @@ clear_caches: Callable[[], None] = (
 """CPython's cache of attributes, which keeps up to 4,096 names alive: asyncio and signal look up new names each time."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sample:
-    """Holds the numbers of objects, blocks and references that are alive.
+class Sample(NamedTuple):
+    """Holds what is alive: objects by type, counts that records may not raise, and the memory of the process.
 
-    Attributes:
-        references: the number of all references; None where this Python does not count them.
-        shared: references to each object that outlives all records. Compiled code that counts one wrongly makes no object and no block.
+    The counts are CPython's blocks of memory, all references where this Python counts them, and those to each object that outlives all
+    records: compiled code that counts one wrongly makes no object and no block.
     """
 
-    types: Mapping[str, int]
-    blocks: int
-    references: int | None
+    types: Counter[str]
+    counts: Mapping[str, int]
     rss: int
-    shared: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def sample() -> Sample:
@@ -357,15 +353,12 @@ def sample() -> Sample:
     types = Counter[str]()
     for kind, count in Counter(map(type, gc.get_objects())).items():
         types[sys.intern(f"{kind.__module__}.{kind.__qualname__}")] += count
-    shared = {sys.intern(name): sys.getrefcount(one) for name, one in _shared()}
+    counts = {sys.intern(name): sys.getrefcount(one) for name, one in _shared()}
     rss = psutil.Process().memory_info().rss
-    return Sample(
-        types,
-        sys.getallocatedblocks(),
-        getattr(sys, "gettotalrefcount", lambda: None)(),
-        rss,
-        shared,
-    )
+    if hasattr(sys, "gettotalrefcount"):
+        counts["everything"] = sys.gettotalrefcount()
+    counts[BLOCKS] = sys.getallocatedblocks()
+    return Sample(types, counts, rss)
 
 
 def _shared() -> Iterator[tuple[str, Any]]:
@@ -379,39 +372,31 @@ def _shared() -> Iterator[tuple[str, Any]]:
 
 def grown(first: Sample, last: Sample, rounds: int, sends: int) -> list[str]:
     """Return, in words, the figures that grew beyond their limit for the number of rounds and sends."""
-    more = {name: count - first.types.get(name, 0) for name, count in last.types.items()}
+    more = {name: count - first.types[name] for name, count in last.types.items()}
     found = [
         f"{name}: {count:+,}"
         for name, count in sorted(more.items(), key=lambda item: -item[1])
         if count > rounds * OBJECTS_A_ROUND
     ]
-    memory = BLOCKS + sends * BLOCKS_A_SEND
-    if last.blocks - first.blocks > memory:
-        found.append(f"blocks of memory: {last.blocks - first.blocks:+,}, at most {memory:+,.0f}")
-    if (
-        first.references is not None
-        and last.references is not None
-        and last.references - first.references > memory
-    ):
-        found.append(f"references: {last.references - first.references:+,}, at most {memory:+,.0f}")
-    more = {name: count - first.shared.get(name, count) for name, count in last.shared.items()}
+    most = SPARE + sends * COUNTS_A_SEND
+    more = {name: count - first.counts.get(name, count) for name, count in last.counts.items()}
     found += [
-        f"references to {name}: {count:+,}, at most {memory:+,.0f}"
+        f"{name if name == BLOCKS else f'references to {name}'}: {count:+,}, at most {most:+,.0f}"
         for name, count in more.items()
-        if count > memory
+        if count > most
     ]
     if last.rss - first.rss > RSS:
         found.append(f"memory of the process: {last.rss - first.rss:+,} bytes, at most {RSS:+,}")
     return found
 
 
-def hunt(
-    ends: Mapping[Any, Mapping[str, Any]],
-    rounds: int,
-    sends: int,
-    *,
-    tell: Callable[[str], object] = print,
-) -> list[str]:
+def told(when: str, now: Sample) -> None:
+    print(
+        f"{when}: {sum(now.types.values()):,} objects, {now.counts[BLOCKS]:,} blocks, {now.rss / 2**20:,.1f} MiB"
+    )
+
+
+def hunt(ends: Mapping[Any, Mapping[str, Any]], rounds: int, sends: int) -> list[str]:
     """Play rounds of every end with `sends` sends each. Returns the figures that grew after the first rounds."""
     first: Sample | None = None
     for number in range(WARM + rounds):
@@ -421,15 +406,10 @@ def hunt(
         if number == WARM - 1:
             first = sample()
         elif number == WARM + rounds - 1 or number % 10 == 0:
-            now = sample()
-            tell(
-                f"round {number + 1:4}: {sum(now.types.values()):,} objects, {now.blocks:,} blocks, {now.rss / 2**20:,.1f} MiB"
-            )
+            told(f"round {number + 1:4}", sample())
     assert first is not None
     last = sample()
-    tell(
-        f"from {sum(first.types.values()):,} objects, {first.blocks:,} blocks, {first.rss / 2**20:,.1f} MiB"
-    )
+    told("from", first)
     return grown(first, last, rounds, rounds * len(ends) * sends)
 
 

@@ -1,7 +1,7 @@
 """The bench: one real Kafka; in each round every client runs every workload in a fresh process, in turn, and backwards in the next round.
 
     python -m tests.tools.benchmarks [WORKLOAD ...] [--clients ...] [--rounds 7] [--scale 1.0] [--base TREE] [--json PATH]
-    python -m tests.tools.benchmarks heartbeat | columns | spark     (each has a --help of its own)
+    python -m tests.tools.benchmarks heartbeat | spark     (each has a --help of its own)
 
 Figures are medians of the rounds. Ratios are paired by round, over the client `--beside` (of plain Python: over its plain
 Python, where that runs, too); the worst one is in brackets. `--base` is another
@@ -30,7 +30,7 @@ from tests.tools.benchmarks.clients import BASE_TREE, CLIENTS, OF_BASE, OURS, PE
 from tests.tools.benchmarks.task import WARM_UP, Measure, Settings, Task, Told, measure
 from tests.tools.benchmarks.workloads import WORKLOADS
 
-PROGRAMS = ("heartbeat", "columns", "spark")
+PROGRAMS = ("heartbeat", "spark")
 LIMIT = 60.0
 """Seconds of one run."""
 SETTLED_SECONDS = 2.0

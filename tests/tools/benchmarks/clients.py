@@ -92,7 +92,7 @@ CLIENTS: dict[str, Kind] = {
     PURE: Kind(open=aioproducer, ways=WAYS, build=our_build, is_pure=True),
     PEER: Kind(
         open=aiokafka,
-        ways={name: way for name, way in WAYS.items() if name != "many"},
+        ways={name: way for name, way in WAYS.items() if name not in {"many", "columns"}},
         build=lambda: f"aiokafka {importlib.metadata.version('aiokafka')}",
     ),
     CALLBACK: Kind(open=confluent.producer, ways=confluent.WAYS, build=confluent.build),

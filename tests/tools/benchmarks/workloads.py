@@ -158,6 +158,19 @@ async def many(client: Any, job: Job) -> Tally:
     return tally
 
 
+async def columns(client: Any, job: Job) -> Tally:
+    """Call `send_columns` once with an array of values and one of times, and flush; only ours has it."""
+    import pyarrow as pa
+
+    count = len(job.keys)
+    values, times = pa.repeat(pa.scalar(job.value), count), pa.repeat(1_700_000_000_000, count)
+    deliveries = await client.send_columns(job.topic, values=values, timestamps_ms=times)
+    await client.flush()
+    tally = job.tally()
+    tally.unread = read(deliveries)
+    return tally
+
+
 async def read(deliveries: Any) -> AsyncIterable[Metadata]:
     """Read the results, one by one."""
     for delivery in deliveries:
@@ -273,7 +286,7 @@ class Notes:
 
 
 WAYS: Mapping[str, Callable[[Any, Job], Coroutine[Any, Any, Tally]]] = {
-    one.__name__: one for one in (stream, gather, many, single, herd, busy, paced, tasks)
+    one.__name__: one for one in (stream, gather, many, columns, single, herd, busy, paced, tasks)
 }
 
 
@@ -310,6 +323,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "herd": Workload("herd", 200_000, linger_ms=0),
     "herd8000": Workload("herd", 40_000, linger_ms=0, tasks=8_000, value_bytes=1_000, partitions=1),
     "many": Workload("many", 1_000_000),
+    "columns": Workload("columns", 600_000),
     "rtt20": Workload("stream", 300_000, rtt_ms=20),
     "busy_0": _latency("busy", 0, 200_000),
     "busy_200": _latency("busy", 200, 150_000),

@@ -1,6 +1,6 @@
 """Compares the instructions of a record in this tree with those in the tree that it goes into. No other process disturbs that count.
 
-    python -m tests.tools.gate [--base COMMIT] [--limit 1.03] [--records 5000] [--singles 200]
+    python -m tests.tools.gate [--base COMMIT] [--limit 1.03]
 
 Both trees are copied into a temporary folder and built there, and the same workloads (workloads.py) run on both under callgrind, on a
 cluster in memory whose own work is not counted: once as compiled, once with AIOPRODUCER_PURE=1; a build that is beyond the limit twice more,
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import dataclasses
 import json
 import os
 import pathlib
@@ -26,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ROOT: Final = pathlib.Path(__file__).parents[3]
-WORKLOADS: Final = pathlib.Path(__file__).with_name("workloads.py")
+WORKLOADS: Final = str(pathlib.Path(__file__).with_name("workloads.py"))
+RECORDS: Final = ("5000", "200")
+"""Of each workload, and of those with a request for each record or for ten."""
 BUILDS: Final[Mapping[str, Mapping[str, str]]] = {
     "pure": {"AIOPRODUCER_PURE": "1", "AIOPRODUCER_REQUIRE_EXT": ""},
     "compiled": {"AIOPRODUCER_PURE": "", "AIOPRODUCER_REQUIRE_EXT": "1"},
@@ -35,27 +36,13 @@ BUILDS: Final[Mapping[str, Mapping[str, str]]] = {
 PASSED, BEYOND, NOT_CHECKED = 0, 1, 3
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Comparison:
-    """What is run: a program that takes `numbers` and tells of each mark its name and records, on two trees."""
-
-    program: pathlib.Path
-    numbers: Sequence[int]
-    before: pathlib.Path
-    after: pathlib.Path
-    limit: float
-
-
-def costs(
-    comparison: Comparison, folder: pathlib.Path, build: str, layout: int
-) -> dict[str, float]:
+def costs(folder: pathlib.Path, build: str, layout: int) -> dict[str, float]:
     """Instructions for each record, by workload.
 
     Raises:
         Crashed: the program, or it ran another tree or build than it was to.
     """
-    words = [str(comparison.program), *map(str, comparison.numbers)]
-    counts, lines = callgrind.counted(words, folder, BUILDS[build], layout)
+    counts, lines = callgrind.counted((WORKLOADS, *RECORDS), folder, BUILDS[build], layout)
     *marks, ran = map(json.loads, lines[callgrind.CALIBRATING :])
     wanted = {"tree": str(folder), "is_compiled": build == "compiled"}
     if ran != wanted or len(marks) != len(counts):
@@ -68,7 +55,9 @@ def costs(
     }
 
 
-def compared(comparison: Comparison, builds: Sequence[str]) -> list[verdict.Row]:
+def compared(
+    folders: Sequence[pathlib.Path], builds: Sequence[str], limit: float
+) -> list[verdict.Row]:
     """Both trees in each of the builds, as many at a time as there are processors.
 
     A build with a row beyond the limit is counted again with the next layout, and the smaller count of each tree holds.
@@ -78,11 +67,8 @@ def compared(comparison: Comparison, builds: Sequence[str]) -> list[verdict.Row]
     again = list(builds)
     for layout in callgrind.LAYOUTS:
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            trees_of = (comparison.before, comparison.after)
             running = {
-                build: [
-                    pool.submit(costs, comparison, folder, build, layout) for folder in trees_of
-                ]
+                build: [pool.submit(costs, folder, build, layout) for folder in folders]
                 for build in again
             }
         for build in again:
@@ -90,7 +76,7 @@ def compared(comparison: Comparison, builds: Sequence[str]) -> list[verdict.Row]
             smallest[build] = [
                 verdict.smaller(new, old) for new, old in zip(counts, smallest[build], strict=True)
             ]
-            found[build] = verdict.rows(build, *smallest[build], comparison.limit)
+            found[build] = verdict.rows(build, *smallest[build], limit)
         again = [build for build in again if any(row.is_beyond for row in found[build])]
     return [row for build in builds for row in found[build]]
 
@@ -116,28 +102,22 @@ def builds_of(before: pathlib.Path, after: pathlib.Path) -> tuple[list[str], lis
     return ["pure", "compiled"], []
 
 
-def gate(
-    root: pathlib.Path,
-    base: str | None,
-    program: pathlib.Path,
-    numbers: Sequence[int],
-    limit: float = verdict.LIMIT,
-) -> int:
+def gate(base: str | None, limit: float) -> int:
     """The exit status."""
     if callgrind.found() is None:
         return not_checked([callgrind.INSTALL])
     with tempfile.TemporaryDirectory(prefix="gate-") as name:
         before, after = (pathlib.Path(name).resolve() / tree for tree in ("before", "after"))
         try:
-            commit = trees.base_of(root, base)
-            trees.extract(root, commit, before)
-            trees.copy(root, after)
+            commit = trees.base_of(ROOT, base)
+            trees.extract(ROOT, commit, before)
+            trees.copy(ROOT, after)
         except trees.NoBase as reason:
             return not_checked([f"nothing to compare with: {reason}"])
-        print(f"before: {commit[:12]}; after: {root}", flush=True)
+        print(f"before: {commit[:12]}; after: {ROOT}", flush=True)
         try:
             builds, missing = builds_of(before, after)
-            found = compared(Comparison(program, numbers, before, after, limit), builds)
+            found = compared((before, after), builds, limit)
         except (trees.BuildFailed, callgrind.Crashed) as error:
             print(f"FAILED: {error}")
             return BEYOND
@@ -168,17 +148,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--limit", type=float, default=verdict.LIMIT, help="of the ratio (default: %(default)s)"
     )
-    parser.add_argument(
-        "--records", type=int, default=5000, help="of each workload (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--singles",
-        type=int,
-        default=200,
-        help="of those with a request for each record (default: %(default)s)",
-    )
     chosen = parser.parse_args(words)
-    return gate(ROOT, chosen.base, WORKLOADS, (chosen.records, chosen.singles), chosen.limit)
+    return gate(chosen.base, chosen.limit)
 
 
 if __name__ == "__main__":
