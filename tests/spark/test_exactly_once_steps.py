@@ -13,13 +13,11 @@ from whole import jumping
 from aioproducer import (
     BrokerError,
     KafkaError,
-    TransactionMisuse,
     TransactionResolver,
     TransactionTimeout,
 )
 from aioproducer.spark import ledger as ledger_module
 from aioproducer.spark.decisions import (
-    AnotherDriver,
     CheckpointTooOld,
     HalfCommitted,
     Lost,
@@ -124,43 +122,6 @@ def rows_of(batch: int, *tasks: int) -> list[tuple[int, int]]:
     return sorted((batch, 10 * task + number) for task in tasks for number in (0, 1))
 
 
-@VERSIONS
-@jumping
-async def test_batches_one_after_the_other(version: int) -> None:
-    """The decision comes before the first commit; a task without rows has no transaction."""
-    async with placed(version) as place:
-        reports = await place.tasks(0, 2, 0, 2)
-        assert [report.state for report in reports] == ["prepared", "empty", "prepared"]
-        assert place.rows() == []
-        await place.commit(0, reports)
-        assert place.steps == [
-            ("commit", 0),
-            ("undecided", 0),
-            ("decided", 0),
-            ("ended", 1),
-            ("ended", 2),
-            ("committed", 0),
-        ]
-        assert NAME.transactional_id(1) not in place.cluster.transactions
-        await place.commit(1, await place.tasks(1, 2, 2))
-        assert place.rows() == rows_of(0, 0, 2) + rows_of(1, 0, 1)
-        assert (await place.ledger().mark(0, stable=True), place.state(0)) == (
-            (1, 2, 200, 7),
-            "CompleteCommit",
-        )
-
-
-@jumping
-async def test_a_batch_without_rows_asks_no_driver() -> None:
-    async with placed() as place:
-        reports = await place.tasks(0, 0, 0)
-        before = len(place.cluster.requests())
-        await place.commit(0, reports)
-        await place.abort(0, [None, *reports])
-        assert len(place.cluster.requests()) == before
-        assert place.steps == [("commit", 0)]
-
-
 @jumping
 async def test_no_rows_of_a_batch_that_is_half_committed() -> None:
     """Tasks that saw a decision and have no rows now: the batch is not over."""
@@ -194,17 +155,6 @@ async def test_an_open_transaction_of_an_older_attempt_blocks_nothing() -> None:
         before = asyncio.get_running_loop().time()
         assert (await place.task(0, 0)).state is TaskState.PREPARED
         assert asyncio.get_running_loop().time() - before < 1.0
-
-
-@jumping
-async def test_a_later_batch_refuses_tasks_and_drivers() -> None:
-    async with placed() as place:
-        late = await place.tasks(3, 2)
-        await place.commit(4, await place.tasks(4, 2))
-        with pytest.raises(CheckpointTooOld, match="is at batch 4, and Spark runs batch 3"):
-            await place.task(3, 0)
-        with pytest.raises(AnotherDriver, match="has decided batch 4"):
-            await place.commit(3, late)
 
 
 @jumping
@@ -429,20 +379,6 @@ async def test_a_driver_that_is_cancelled_is_followed_by_the_next(version: int) 
         assert place.rows() == sorted(
             row for batch in range(1, at + 1) for row in rows_of(batch, 0, 1)
         )
-
-
-@jumping
-async def test_prepare_needs_rows() -> None:
-    """A mark alone is no empty transaction, but nothing is prepared without begin()."""
-    async with placed() as place:
-        with pytest.raises(AssertionError, match=r"begin\(\) comes first"):
-            await TaskTransaction(place.ledger(), 0, 0).mark(1, 1, 1)
-        with pytest.raises(AssertionError, match=r"begin\(\) comes first"):
-            await TaskTransaction(place.ledger(), 0, 0).prepare()
-        producer = await place.ledger().producer("other")
-        await producer.begin_transaction()
-        with pytest.raises(TransactionMisuse):
-            await producer.prepare_transaction()
 
 
 @jumping

@@ -18,7 +18,7 @@ from aioproducer.spark.exactly_once import TaskTransaction
 from aioproducer.spark.ledger import QueryName
 from aioproducer.spark.ledger_client import Ledger, LedgerClients
 from aioproducer.spark.rows import RowFailed, RowSender
-from aioproducer.spark.sink_options import MAX_NAME_BYTES, SinkOptions, option_problems
+from aioproducer.spark.sink_options import MAX_NAME_BYTES, SinkOptions
 from aioproducer.spark.writing import BatchWriter, NoBatchNumber, StreamWriter, TaskMessage
 
 if TYPE_CHECKING:
@@ -394,17 +394,6 @@ def test_an_error_of_the_first_rows_is_raised(query: Query) -> None:
     assert query.cluster.requests("InitProducerId") == []
 
 
-def test_tasks_share_a_resolver(query: Query, own_worker: Worker) -> None:
-    """One for each set of options, and the driver uses it too; a producer for each task, which is gone after it."""
-    for batch in range(3):
-        query.writer().commit([query.task(0, values("a"), batch=batch)], batch)
-    assert len(own_worker._ledger_clients) == 1
-    assert own_worker._producers == {}
-    query.options = query.options._replace(kafka={**query.options.kafka, "linger.ms": "1"})
-    query.task(0, values("a"), batch=3)
-    assert len(own_worker._ledger_clients) == 2
-
-
 def test_a_failed_batch_is_aborted(query: Query) -> None:
     """Only what was not decided: Spark calls abort also after a commit that failed."""
     messages = [query.task(0, values("a")), query.task(1, values("b"))]
@@ -451,12 +440,11 @@ def test_a_replay_that_is_not_the_same_is_refused(query: Query) -> None:
         query.writer().commit(swapped, 0)
 
 
-@pytest.mark.parametrize("batch", [None])
-def test_a_spark_without_batch_numbers_is_refused(query: Query, batch: None) -> None:
+def test_a_spark_without_batch_numbers_is_refused(query: Query) -> None:
     with pytest.raises(
         NoBatchNumber, match=r"streaming\.sql\.batchId.*foreachBatch, with transactionalId="
     ):
-        query.task(0, values("a"), batch=batch)
+        query.task(0, values("a"), batch=None)
 
 
 def test_a_write_has_its_name_or_one_of_its_own(query: Query) -> None:
@@ -504,20 +492,8 @@ def test_a_named_write_without_rows_leaves_no_mark(query: Query) -> None:
     assert query.values() == [b"a"]
 
 
-@pytest.mark.parametrize("length", [0, 1])
-def test_the_longest_name(query: Query, length: int) -> None:
-    """Kafka takes the ids that are made of it; a name that is one byte longer is refused before any task."""
-    problems = option_problems(
-        {
-            "topic": "orders",
-            "delivery": "exactly_once",
-            "transactionalId": "x" * (MAX_NAME_BYTES - len("spark-") + length),
-        },
-        is_stream=False,
-    )
-    assert len(problems) == length
-    if length:
-        return
+def test_the_longest_name(query: Query) -> None:
+    """Kafka takes the ids that are made of it."""
     query.options = query.options._replace(
         transactional_id="x" * (MAX_NAME_BYTES - len("spark-")), is_stream=False
     )

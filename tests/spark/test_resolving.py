@@ -59,107 +59,75 @@ def described(
     return TransactionDescription(**fields | changes)
 
 
-@pytest.mark.parametrize(
-    ("found", "known", "decided", "action", "reason"),
-    [
-        pytest.param(described(), DECISION, "commit", "commit", "", id="decided"),
-        pytest.param(described(epoch=4), DECISION, "undecided", "abort", "", id="another epoch"),
-        pytest.param(
-            described(producer_id=101), DECISION, "undecided", "abort", "", id="another producer"
-        ),
-        pytest.param(
-            described("q-1"), DECISION, "undecided", "abort", "", id="a task that had no rows"
-        ),
-        pytest.param(
-            described("q-2"),
-            DECISION,
-            "undecided",
-            "abort",
-            "",
-            id="a task that the decision lacks",
-        ),
-        pytest.param(described(), NONE, "undecided", "abort", "", id="no decision"),
-        pytest.param(described("q-driver"), DECISION, "undecided", "abort", "", id="a driver"),
-        pytest.param(
-            described("q-driver"), UNREADABLE, "undecided", "abort", "", id="a driver, unreadable"
-        ),
-        pytest.param(
-            described(), UNREADABLE, "unknown", "leave", "it cannot be read", id="unreadable"
-        ),
-        pytest.param(
-            described(age=899), DECISION, "commit", "leave", "it began a short time ago", id="young"
-        ),
-        pytest.param(
-            described(age=899),
-            NONE,
-            "undecided",
-            "leave",
-            "it began a short time ago",
-            id="young, not decided",
-        ),
-        pytest.param(
-            described(age=-5),
-            NONE,
-            "undecided",
-            "leave",
-            "it began a short time ago",
-            id="of a clock that is ahead",
-        ),
-        pytest.param(
-            described(age=None),
-            DECISION,
-            "commit",
-            "leave",
-            "its coordinator does not say when it began",
-            id="ageless",
-        ),
-        pytest.param(
-            described(state="PrepareCommit"),
-            DECISION,
-            "done",
-            "leave",
-            "its coordinator is ending it",
-            id="ending",
-        ),
-        pytest.param(
-            described(state="PrepareAbort"),
-            NONE,
-            "done",
-            "leave",
-            "its coordinator is ending it",
-            id="ending",
-        ),
-        pytest.param(described(state="Empty"), DECISION, "done", "nothing", "", id="empty"),
-        pytest.param(
-            described(state="CompleteCommit"), DECISION, "done", "nothing", "", id="committed"
-        ),
-        pytest.param(
-            described(state="CompleteAbort"), UNREADABLE, "done", "nothing", "", id="aborted"
-        ),
-        pytest.param(
-            described("q"), DECISION, "unknown", "leave", "no sink makes such an id", id="no number"
-        ),
-        pytest.param(
-            described("q-x"),
-            DECISION,
-            "unknown",
-            "leave",
-            "no sink makes such an id",
-            id="no number behind the dash",
-        ),
-        pytest.param(
-            described("q-00"),
-            DECISION,
-            "unknown",
-            "leave",
-            "no sink makes such an id",
-            id="no number of a task",
-        ),
-        pytest.param(
-            described("-0"), DECISION, "unknown", "leave", "no sink makes such an id", id="no name"
-        ),
-    ],
-)
+SAID = {
+    "decided": (described(), DECISION, "commit", "commit", ""),
+    "another epoch": (described(epoch=4), DECISION, "undecided", "abort", ""),
+    "another producer": (described(producer_id=101), DECISION, "undecided", "abort", ""),
+    "a task that had no rows": (described("q-1"), DECISION, "undecided", "abort", ""),
+    "a task that the decision lacks": (described("q-2"), DECISION, "undecided", "abort", ""),
+    "no decision": (described(), NONE, "undecided", "abort", ""),
+    "a driver": (described("q-driver"), DECISION, "undecided", "abort", ""),
+    "a driver, unreadable": (described("q-driver"), UNREADABLE, "undecided", "abort", ""),
+    "unreadable": (described(), UNREADABLE, "unknown", "leave", "it cannot be read"),
+    "young": (described(age=899), DECISION, "commit", "leave", "it began a short time ago"),
+    "young, not decided": (
+        described(age=899),
+        NONE,
+        "undecided",
+        "leave",
+        "it began a short time ago",
+    ),
+    "of a clock that is ahead": (
+        described(age=-5),
+        NONE,
+        "undecided",
+        "leave",
+        "it began a short time ago",
+    ),
+    "ageless": (
+        described(age=None),
+        DECISION,
+        "commit",
+        "leave",
+        "its coordinator does not say when it began",
+    ),
+    "ending": (
+        described(state="PrepareCommit"),
+        DECISION,
+        "done",
+        "leave",
+        "its coordinator is ending it",
+    ),
+    "ending otherwise": (
+        described(state="PrepareAbort"),
+        NONE,
+        "done",
+        "leave",
+        "its coordinator is ending it",
+    ),
+    "empty": (described(state="Empty"), DECISION, "done", "nothing", ""),
+    "committed": (described(state="CompleteCommit"), DECISION, "done", "nothing", ""),
+    "aborted": (described(state="CompleteAbort"), UNREADABLE, "done", "nothing", ""),
+    "no number": (described("q"), DECISION, "unknown", "leave", "no sink makes such an id"),
+    "no number behind the dash": (
+        described("q-x"),
+        DECISION,
+        "unknown",
+        "leave",
+        "no sink makes such an id",
+    ),
+    "no number of a task": (
+        described("q-00"),
+        DECISION,
+        "unknown",
+        "leave",
+        "no sink makes such an id",
+    ),
+    "no name": (described("-0"), DECISION, "unknown", "leave", "no sink makes such an id"),
+}
+
+
+@pytest.mark.parametrize(("found", "known", "decided", "action", "reason"), SAID.values(), ids=SAID)
 def test_what_is_said(
     found: TransactionDescription, known: Known, decided: str, action: str, reason: str
 ) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 from secured import Way, read_by_confluent
 
@@ -211,20 +211,6 @@ def test_overwrite_is_refused(place: Place) -> None:
         ).option("topic", "t").save()
 
 
-def test_the_row_that_fails_is_named(place: Place) -> None:
-    """By task, number, topic and partition; the text says how many partitions there are."""
-    topic = place.topic(2)
-    rows = place.spark.range(0, 20, 1, 2).select(
-        F.lit("v").alias("value"), F.when(F.col("id") == 13, 5).cast("int").alias("partition")
-    )
-    with pytest.raises(PySparkException) as caught:
-        place.write(rows, topic=topic, **{"kafka.max.block.ms": "1000"})
-    assert (
-        f"task 1, row 3: topic {topic}, partition 5: '{topic}' has 2 partitions, and partition 5 did not come"
-        in str(caught.value)
-    )
-
-
 def test_checkpoints_are_those_of_sparks_own_sink(place: Place) -> None:
     """A query goes on with ours from where Spark's sink stood, and back: each row is written once."""
     source, target = place.topic(2), place.topic()
@@ -253,42 +239,6 @@ def test_checkpoints_are_those_of_sparks_own_sink(place: Place) -> None:
     assert sorted(
         int(value) for value in read_by_confluent(place.server, Way("PLAINTEXT"), target, 80)
     ) == list(range(80))
-
-
-def test_within_foreach_batch(place: Place) -> None:
-    """Updates of an aggregate, which Spark gives no Python sink as a stream."""
-    source, target = place.topic(2), place.topic()
-    place.write(
-        place.spark.range(30).select((F.col("id") % 3).cast("string").alias("value")), topic=source
-    )
-    stream = place.spark.readStream.format("kafka").option(
-        "kafka.bootstrap.servers", place.server.bootstrap_servers
-    )
-    counts = (
-        stream.option("subscribe", source)
-        .option("startingOffsets", "earliest")
-        .load()
-        .groupBy("value")
-        .count()
-    )
-
-    def write(rows: DataFrame, _: int) -> None:
-        place.write(
-            rows.select(F.col("value").alias("key"), F.col("count").cast("string").alias("value")),
-            topic=target,
-        )
-
-    query = (
-        counts.writeStream.foreachBatch(write)
-        .outputMode("update")
-        .option("checkpointLocation", place.folder())
-    )
-    query.trigger(availableNow=True).start().awaitTermination()
-    assert sorted(place.read(target, "string(key)", "string(value)")) == [
-        ("0", "10"),
-        ("1", "10"),
-        ("2", "10"),
-    ]
 
 
 LIGHT = """

@@ -18,7 +18,6 @@ import pytest
 from in_thread import PATIENCE, ClusterInThread
 
 from aioproducer.errors import BootstrapFailed, ConfigError, ProducerClosed
-from aioproducer.spark import worker as worker_module
 from aioproducer.spark.worker import Worker, WorkerFailed
 
 if TYPE_CHECKING:
@@ -65,17 +64,6 @@ def test_a_secret_that_is_not_there(
         lent(place, {**options, "sasl.password": reference}),
     ):
         pass
-
-
-def test_each_task_spares_the_modules_of_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first task of a process imports more after it has begun."""
-    spared: list[None] = []
-    monkeypatch.setattr(worker_module, "spare_modules", lambda: spared.append(None))
-    monkeypatch.setattr(worker_module, "_worker", None)
-    first = worker_module.worker()
-    assert worker_module.worker() is first
-    assert len(spared) == 2
-    first.close()
 
 
 def test_few_are_kept(place: Worker, brokers: ClusterInThread) -> None:

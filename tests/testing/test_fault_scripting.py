@@ -144,29 +144,6 @@ async def test_a_request_that_its_release_lacks_can_be_scripted() -> None:
             ).producer_id == 7
 
 
-@pytest.mark.parametrize("keep", [2, 6, 20])
-async def test_an_answer_may_be_cut_anywhere(cluster: FakeCluster, keep: int) -> None:
-    """In its size, its header or its body."""
-    cluster.truncate("Produce", keep=keep)
-    async with client(cluster) as kafka:
-        with pytest.raises(ConnectionLost):
-            await produce(kafka, batch(b"a"))
-    assert cluster.values("orders") == [b"a"]
-
-
-async def test_an_answer_may_have_any_body(cluster: FakeCluster) -> None:
-    """Given, or made of the sound one; or be no frame at all."""
-    cluster.garbage("Metadata", lambda sound: sound + b"!")
-    cluster.garbage("Metadata", b"\x00\x00\x00\x00\xff\xff\xff\xff\x0f")
-    cluster.raw("Metadata", b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    async with client(cluster) as kafka:
-        for words in ("Metadata.response", "Metadata.response", "HTTP server"):
-            with pytest.raises(ProtocolError, match=words):
-                await kafka.metadata()
-        assert (await kafka.metadata()).cluster_id == cluster.cluster_id
-    cluster.assert_all_fired()
-
-
 async def test_answers_may_be_dropped_doubled_and_reordered(cluster: FakeCluster) -> None:
     """Each once, in a row of six."""
     cluster.drop_reply("Metadata")

@@ -52,49 +52,6 @@ async def test_topic_has_its_partitions_leaders_and_config(kafka_server: ServerT
 
 
 @pytest.mark.integration
-def test_other_clients_write_and_read(kafka_server: ServerThread) -> None:
-    """confluent-kafka's records arrive, are counted by `end_offsets`, and are read back."""
-    confluent = pytest.importorskip("confluent_kafka")
-    kafka_server.create_topic("foreign", 2)
-    producer = confluent.Producer({"bootstrap.servers": kafka_server.bootstrap_servers})
-    for number in range(10):
-        producer.produce("foreign", b"%d" % number, partition=number % 2)
-    assert producer.flush(30) == 0
-    assert kafka_server.end_offsets("foreign") == [5, 5]
-    consumer = confluent.Consumer(
-        {"bootstrap.servers": kafka_server.bootstrap_servers, "group.id": "g"}
-    )
-    consumer.assign([confluent.TopicPartition("foreign", partition, 0) for partition in (0, 1)])
-    try:
-        values = {consumed.value() for consumed in consumer.consume(10, timeout=30)}
-    finally:
-        consumer.close()
-    assert values == {b"%d" % number for number in range(10)}
-
-
-@pytest.mark.integration
-@pytest.mark.asyncio
-async def test_features_have_the_levels_that_are_asked_for() -> None:
-
-    async def level(kafka: KafkaServer) -> int:
-        async with WireClient(kafka.bootstrap_servers) as client:
-            told = await client.ask(
-                ApiKey.API_VERSIONS,
-                version=4,
-                client_software_name="test",
-                client_software_version="1",
-            )
-            return next(
-                feature.max_version_level
-                for feature in told.finalized_features
-                if feature.name == "transaction.version"
-            )
-
-    async with KafkaServer(features={"transaction.version": 1}) as kafka:
-        assert await level(kafka) == 1
-
-
-@pytest.mark.integration
 def test_refusals_are_the_brokers_words(kafka_server: ServerThread) -> None:
     """A topic that exists, an option that does not, a topic that is not there: each is the broker's error, at once."""
     kafka_server.create_topic("once")

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aioproducer.testing import FakeCluster
-    from aioproducer.testing.kafka_server import ServerThread
     from aioproducer.testing.thread import FakeClusterThread
 
 pytest_plugins = ["pytester"]
@@ -301,11 +300,3 @@ def test_the_packages_give_their_names_when_asked() -> None:
     code = "import sys, aioproducer.testing.plugin as _; print([name for name in sys.modules if name.startswith(('aioproducer.', 'anyio'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['aioproducer.testing', 'aioproducer.testing.plugin']"
-
-
-@pytest.mark.integration
-def test_a_real_server_comes_as_a_fixture(kafka_server: ServerThread) -> None:
-    """Usable without any loop."""
-    kafka_server.create_topic("plugin", partitions=3, config={"retention.ms": -1})
-    assert kafka_server.end_offsets("plugin") == [0, 0, 0]
-    assert kafka_server.bootstrap_servers.startswith("127.0.0.1:")

@@ -10,7 +10,7 @@ from fake_requests import batch, produce
 from jumping import jumping
 
 from aioproducer.errors import ConnectionLost
-from aioproducer.testing import FakeCluster, ListenerSecurity
+from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
 from aioproducer.wire.api import ApiKey
 from aioproducer.wire.schema import message
@@ -250,24 +250,6 @@ async def test_lists_of_transactions() -> None:
         assert await seen() == (1, 0, ["audit"])
         cluster.security.deny("*", "Describe", transactional_id="tx")
         assert await seen() == (0, ID, [])
-
-
-@jumping
-async def test_denials_are_each_users_own() -> None:
-    """Over SASL: alice may not what bob may."""
-    security = ListenerSecurity(
-        "SASL_PLAINTEXT", users={"alice": "canary-alice", "bob": "canary-bob"}
-    )
-    async with FakeCluster(memory=True, security=security) as cluster:
-        cluster.create_topic("orders")
-        cluster.security.deny("alice", "Write", topic="orders")
-        for user, code in (("alice", TOPIC), ("bob", 0)):
-            async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
-                await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
-                await client.ask(
-                    ApiKey.SASL_AUTHENTICATE, auth_bytes=f"\0{user}\0canary-{user}".encode()
-                )
-                assert (await produce(client, batch(b"v"))).error_code == code
 
 
 def test_denials_that_cannot_be() -> None:
