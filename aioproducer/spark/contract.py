@@ -20,10 +20,10 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "topic": ("string",),
     "partition": ("int",),
     "headers": (_HEADERS,),
-    "timestamp": ("timestamp",),
 }
-# Columns of Spark's Kafka source that say nothing to a producer: what the source gives can be written as it is.
-IGNORED: Final = ("offset", "timestampType")
+# Columns of Spark's Kafka source that its own sink ignores, too: what the source gives can be written as it is. A record with the time of the
+# one that it was made from may be older than its new topic keeps records.
+IGNORED: Final = ("offset", "timestamp", "timestampType")
 _KNOWN: Final = (*COLUMNS, *IGNORED)
 # How each column is made of another type.
 _CASTS: Final[Mapping[str, str]] = {
@@ -32,16 +32,18 @@ _CASTS: Final[Mapping[str, str]] = {
     "topic": "cast it: .cast('string')",
     "partition": "cast it: .cast('int')",
     "headers": "names and order of the fields count",
-    "timestamp": "cast it: .cast('timestamp')",
 }
 
 
-def column_problems(columns: Sequence[tuple[str, str]], *, has_topic: bool) -> list[str]:
+def column_problems(
+    columns: Sequence[tuple[str, str]], *, has_topic: bool, times: str | None = None
+) -> list[str]:
     """Return what is wrong with the columns, a text for each problem.
 
     Args:
         columns: the name and the type of each column, as `DataType.simpleString` writes it.
         has_topic: True if the option `topic` is given.
+        times: the column that the option `timestampColumn` names.
     """
     names = [name for name, _ in columns]
     problems = []
@@ -56,8 +58,15 @@ def column_problems(columns: Sequence[tuple[str, str]], *, has_topic: bool) -> l
         for name in dict.fromkeys(names)
         if names.count(name) > 1
     ]
+    if times is not None and times not in names:
+        problems.append(f"option 'timestampColumn' names the column {times!r}, and there is none")
     for name, kind in columns:
-        if name not in _KNOWN:
+        if name == times:
+            if kind != "timestamp":
+                problems.append(
+                    f"column {name!r} is {kind}, and option 'timestampColumn' needs timestamp (cast it: .cast('timestamp'))"
+                )
+        elif name not in _KNOWN:
             problems.append(f"column {name!r} is not written: {_near(name)}")
         elif name in COLUMNS and kind not in COLUMNS[name]:
             problems.append(

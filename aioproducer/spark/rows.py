@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from aioproducer.producer import Producer
 
-__all__ = ["Part", "RowCount", "RowFailed", "RowSender", "parts_of"]
+__all__ = ["Part", "RowCount", "RowFailed", "RowSender", "parts_of", "timed"]
 
 # The arguments that take the sink's columns.
 _ARGUMENTS: Final[Mapping[str, str]] = {
@@ -33,6 +33,7 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
     "headers": "headers",
     "timestamp": "timestamps_ms",
 }
+_NO_TIME: Final = pa.scalar(-1, pa.timestamp("ms", "UTC"))
 _MODULUS: Final = 2**64
 _WITH_SHORT_OFFSETS: Final = (pa.binary(), pa.string())
 
@@ -257,6 +258,21 @@ class RowSender:
         )
         made.__cause__ = error
         return made
+
+
+def timed(batch: pa.RecordBatch, column: str | None) -> pa.RecordBatch:
+    """Return a batch whose column `timestamp` has the records' times, null for now; without it: all are written now.
+
+    Args:
+        batch: the rows.
+        column: has the times; None: there are none.
+    """
+    columns = {name: batch.column(name) for name in batch.schema.names if name != "timestamp"}
+    if column is not None:
+        times = batch.column(column)
+        # Spark's source gives -1 ms where a record has no time.
+        columns["timestamp"] = pc.if_else(pc.equal(times, _NO_TIME.cast(times.type)), None, times)
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def parts_of(

@@ -75,7 +75,7 @@ class AioproducerSink(DataSource):
             )
             problems.append(f"the sink only appends: use {mode}")
         columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        problems += column_problems(columns, has_topic=made.topic is not None)
+        problems += column_problems(columns, has_topic=made.topic is not None, times=made.times)
         return [
             *problems,
             *option_problems(self.options, is_stream=made.is_stream),

@@ -31,7 +31,14 @@ PREFIX: Final = "kafka."
 _PREFIX: Final = "spark-"
 
 # The options of the sink, as they are written in documents.
-OPTIONS: Final = ("topic", "delivery", "transactionalIdPrefix", "transactionalId", "ledgerTopic")
+OPTIONS: Final = (
+    "topic",
+    "timestampColumn",
+    "delivery",
+    "transactionalIdPrefix",
+    "transactionalId",
+    "ledgerTopic",
+)
 _BY_LOWER: Final = {name.lower(): name for name in OPTIONS}
 # What Spark itself puts among the options of a streaming query.
 _SPARKS: Final = ("checkpointlocation", "queryname")
@@ -59,6 +66,7 @@ class SinkOptions(NamedTuple):
         prefix: what transactional ids begin with.
         transactional_id: the name of a batch write; None: it has none.
         ledger_topic: the topic whose partition 0 keys the marks of transactions; None where `topic` is None, too.
+        times: the column that has the records' times; None: they are written now.
     """
 
     kafka: dict[str, str]
@@ -68,6 +76,7 @@ class SinkOptions(NamedTuple):
     prefix: str = _PREFIX
     transactional_id: str | None = None
     ledger_topic: str | None = None
+    times: str | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
@@ -86,6 +95,7 @@ class SinkOptions(NamedTuple):
             prefix=lower.get("transactionalidprefix", _PREFIX),
             transactional_id=lower.get("transactionalid"),
             ledger_topic=lower.get("ledgertopic", topic),
+            times=lower.get("timestampcolumn"),
         )
 
 

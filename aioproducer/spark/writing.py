@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
@@ -87,13 +88,16 @@ class Writer:
             KafkaError: no broker answered, or another error of the producer.
         """
         # Not at the top: the processes of the driver do not need it, and it takes a third of a second.
+        from aioproducer.spark.rows import timed
         from aioproducer.spark.worker import worker
 
         number, where = _this_task()
+        # A map holds no batch, so each is freed when its rows are queued.
+        batches = map(partial(timed, column=self._options.times), iterator)
         if self._options.delivery == EXACTLY_ONCE:
-            return self._write_exactly_once(worker(), iterator, where)
+            return self._write_exactly_once(worker(), batches, where)
         self.reached("start", **where)
-        sender = self._send_at_least_once(worker(), iterator, number, where)
+        sender = self._send_at_least_once(worker(), batches, number, where)
         self.reached("written", **where)
         return TaskMessage(number, sender.count.rows, sender.count.bytes)
 

@@ -7,7 +7,7 @@ import pytest
 from aioproducer.spark.contract import COLUMNS, column_problems, nearest
 
 HEADERS = "array<struct<key:string,value:binary>>"
-LISTED = "The columns are value, key, topic, partition, headers, timestamp"
+LISTED = "The columns are value, key, topic, partition, headers"
 TABLE = [
     ([("value", "binary")], []),
     (
@@ -15,7 +15,7 @@ TABLE = [
             ("value", "string"),
             ("key", "string"),
             ("headers", HEADERS),
-            ("timestamp", "timestamp"),
+            ("timestamp", "date"),
             ("partition", "int"),
             ("topic", "string"),
         ],
@@ -83,12 +83,6 @@ TABLE = [
             f"column 'headers' is map<string,binary>, and it has to be {HEADERS} (names and order of the fields count)"
         ],
     ),
-    (
-        [("value", "string"), ("timestamp", "timestamp_ntz")],
-        [
-            "column 'timestamp' is timestamp_ntz, and it has to be timestamp (cast it: .cast('timestamp'))"
-        ],
-    ),
 ]
 
 
@@ -118,7 +112,28 @@ def test_a_topic_is_named_once_or_in_each_row(
     assert column_problems([("value", "string"), *columns], has_topic=False) == problems
 
 
+@pytest.mark.parametrize(
+    ("columns", "problems"),
+    [
+        ([("at", "timestamp")], []),
+        ([("timestamp", "timestamp"), ("at", "timestamp")], []),
+        ([], ["option 'timestampColumn' names the column 'at', and there is none"]),
+        (
+            [("at", "date")],
+            [
+                "column 'at' is date, and option 'timestampColumn' needs timestamp (cast it: .cast('timestamp'))"
+            ],
+        ),
+    ],
+)
+def test_the_times_of_records_are_a_column_that_is_named(
+    columns: list[tuple[str, str]], problems: list[str]
+) -> None:
+    columns = [("value", "string"), *columns]
+    assert column_problems(columns, has_topic=True, times="at") == problems
+
+
 def test_near_names() -> None:
     """Upper and lower case do not matter; what resembles nothing gets no name."""
-    assert nearest("TIMESTAMPS", COLUMNS) == "timestamp"
+    assert nearest("HEADER", COLUMNS) == "headers"
     assert nearest("id", COLUMNS) is None

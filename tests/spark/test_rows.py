@@ -12,7 +12,7 @@ import pytest
 from whole import jumping, running
 
 from aioproducer.errors import KafkaError
-from aioproducer.spark.rows import RowCount, RowFailed, RowSender
+from aioproducer.spark.rows import RowCount, RowFailed, RowSender, timed
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -85,6 +85,19 @@ async def test_all_columns() -> None:
         ]
         assert (rest.value, list(rest.headers)) == (None, [])
         assert (sender.count.rows, sender.count.bytes) == (3, 4)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_the_times_of_records_are_opt_in(zone: str) -> None:
+    """Null and -1 ms, by which Spark's source says that a record has no time, are now. A column `timestamp` that is not named is dropped."""
+    moments = pa.array([-1_000, None, -2_000, 1_700_000_000_123_999], pa.timestamp("us", zone))
+    rows = batch(value=list("abcd"), at=moments, timestamp=[7, 7, 7, 7])
+    assert timed(rows, None).schema.names == ["value", "at"]
+    assert timed(rows, "at").column("timestamp").cast(pa.int64()).to_pylist() == [
+        None,
+        None,
+        *moments.cast(pa.int64()).to_pylist()[2:],
+    ]
 
 
 @jumping

@@ -99,7 +99,7 @@ def test_rows_come_back(place: Place) -> None:
         F.timestamp_millis(F.lit(1_700_000_000_000) + F.col("id")).alias("timestamp"),
         F.col("id").alias("offset"),
     )
-    place.write(rows)
+    place.write(rows, timestampColumn="timestamp")
     for topic, rest in ((first, 0), (second, 1)):
         told = place.read(
             topic,

@@ -14,6 +14,8 @@ TABLE = [
     ({"topic": "t", "kafka.linger.ms": "x", "checkpointLocation": "c", "queryName": "q"}, []),
     ({**ONCE, "transactionalidprefix": "p-", "transactionalid": "w", "LedgerTopic": "l"}, []),
     ({"delivery": " Exactly_Once ", "topic": "t"}, []),
+    ({"topic": "t", "timestampcolumn": "at"}, []),
+    ({"timestampColumn": " "}, ["option 'timestampColumn' is empty: leave it out"]),
     ({"topc": "t"}, ["unknown option 'topc'; did you mean 'topic'?"]),
     ({"acks": "1"}, ["unknown option 'acks'; did you mean 'kafka.acks'?"]),
     ({"sasl.passwrd": "x"}, ["unknown option 'sasl.passwrd'; did you mean 'kafka.sasl.password'?"]),
