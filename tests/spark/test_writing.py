@@ -13,7 +13,6 @@ import pytest
 from in_thread import PATIENCE, ClusterInThread
 
 from aioproducer.spark.pumping import _Line, pump, read_ahead
-from aioproducer.spark.rows import RowFailed
 from aioproducer.spark.sink_options import SinkOptions
 from aioproducer.spark.writing import BatchWriter, StreamWriter, TaskMessage
 
@@ -88,20 +87,6 @@ def test_an_empty_task(brokers: ClusterInThread) -> None:
     """Spark has tasks without a batch, and batches without a row."""
     assert BatchWriter(options_of(brokers)).write(batches()) == TaskMessage(0, 0, 0)
     assert brokers.cluster.requests("Produce") == []
-
-
-@pytest.mark.usefixtures("own_worker")
-def test_a_refused_row_fails_the_task(brokers: ClusterInThread) -> None:
-    brokers.cluster.fail("Produce", "INVALID_RECORD", times=None)
-    with pytest.raises(RowFailed, match=r"task 0, row 0: topic orders, partition \d: "):
-        BatchWriter(options_of(brokers)).write(batches(["a"], ["b"]))
-
-
-@pytest.mark.usefixtures("own_worker")
-def test_a_row_that_is_too_large_fails_the_task(brokers: ClusterInThread) -> None:
-    options = options_of(brokers, **{"kafka.max.request.size": "1000"})
-    with pytest.raises(RowFailed, match="task 0, row 2: topic orders: a record for 'orders' takes"):
-        BatchWriter(options).write(batches(["a"], ["b", "c" * 2_000]))
 
 
 def test_a_writer_is_pickled(brokers: ClusterInThread) -> None:

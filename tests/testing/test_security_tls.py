@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from fake_requests import batch, produce
-from jumping import jumping
 
 from aioproducer.errors import ConnectionLost
 from aioproducer.testing import FakeCluster
@@ -16,11 +15,10 @@ from aioproducer.testing.certificates import EXPIRED, CertificateAuthority
 from aioproducer.testing.client import WireClient
 from aioproducer.testing.security.listener import ListenerSecurity, ListenerTls
 from aioproducer.testing.security.tls import TlsStream
-from aioproducer.wire.api import ApiKey
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from aioproducer.interfaces import Receiver, Stream
     from aioproducer.testing.security.listener import ServerCertificate
@@ -35,14 +33,10 @@ def client_context(
     authority: bytes,
     certificate: ServerCertificate | None = None,
     folder: Any = None,
-    versions: Sequence[Any] = ("TLSv1.2", "TLSv1.3"),
 ) -> ssl.SSLContext:
     """A context that trusts one authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority.decode())
-    context.minimum_version, context.maximum_version = (
-        ssl.TLSVersion[version.replace(".", "_")] for version in versions
-    )
     if certificate is not None:
         path = folder / "client.pem"
         path.write_bytes(certificate.pem)
@@ -77,10 +71,10 @@ class TlsDialer:
         return stream
 
 
-async def write(cluster: FakeCluster, dialer: TlsDialer, **options: Any) -> int:
+async def write(cluster: FakeCluster, dialer: TlsDialer) -> int:
     """Produce one record; its error code."""
     cluster.topics.named("orders") or cluster.create_topic("orders")
-    async with WireClient(cluster.bootstrap_servers, dialer=dialer, **options) as client:
+    async with WireClient(cluster.bootstrap_servers, dialer=dialer) as client:
         code: int = (await produce(client, batch(b"v" * 100_000))).error_code
         return code
 
@@ -166,42 +160,6 @@ async def test_certificates_change_while_it_runs(*, memory: bool) -> None:
             assert (await produce(client, batch(b"v"), node=1)).error_code == 0
 
 
-@memory
-@pytest.mark.asyncio
-async def test_sasl_below_tls(*, memory: bool) -> None:
-    """Both are demanded; the principal is SASL's."""
-    security = ListenerSecurity("SASL_SSL", users={"alice": "canary-alice"}, tls=TLS)
-    async with FakeCluster(memory=memory, security=security) as cluster:
-        cluster.create_topic("orders")
-        async with WireClient(
-            cluster.bootstrap_servers, dialer=TlsDialer(cluster, client_context(CA.pem))
-        ) as client:
-            await client.ask(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN")
-            await client.ask(ApiKey.SASL_AUTHENTICATE, auth_bytes=b"\0alice\0canary-alice")
-            assert (await produce(client, batch(b"v"))).error_code == 0
-        assert [(told.principal, told.mechanism) for told in cluster.security.authentications] == [
-            ("alice", "PLAIN")
-        ]
-
-
-@memory
-@pytest.mark.asyncio
-async def test_old_versions_alone(*, memory: bool) -> None:
-    """A server of TLS 1.0 and 1.1 serves the client that takes them, which shows that it speaks them, and no other."""
-    ca = CertificateAuthority(key_type="rsa")
-    tls = ListenerTls(ca.server(), versions=("TLSv1", "TLSv1.1"))
-    async with FakeCluster(memory=memory, security=ListenerSecurity("SSL", tls=tls)) as cluster:
-        new = TlsDialer(cluster, client_context(ca.pem))
-        with pytest.raises(ConnectionLost):
-            await write(cluster, new)
-        with pytest.warns(DeprecationWarning, match="TLSv1"):
-            old = client_context(ca.pem, versions=("TLSv1", "TLSv1.1"))
-        old.set_ciphers("DEFAULT:@SECLEVEL=0")
-        dialer = TlsDialer(cluster, old)
-        assert await write(cluster, dialer) == 0
-        assert [state.version() for state in dialer.up] == ["TLSv1.1"]
-
-
 # --- what is wrong
 
 
@@ -221,31 +179,6 @@ async def test_handshakes_that_end(spoil: dict[str, Any], *, memory: bool) -> No
         assert await write(cluster, dialer) == 0
         assert len(cluster.security.dials) == 2
         cluster.assert_all_fired()
-
-
-@jumping
-async def test_a_handshake_cut_at_each_byte() -> None:
-    """The broker's part of the handshake and of the first answer, byte by byte."""
-    async with FakeCluster(memory=True, security=ListenerSecurity("SSL", tls=TLS)) as cluster:
-        context, at = client_context(CA.pem), 0
-        while True:
-            cluster.spoil_tls(cut=at)
-            try:
-                assert await write(cluster, TlsDialer(cluster, context)) == 0
-                break
-            except ConnectionLost:
-                at += 1
-        assert at > 1000
-
-
-@jumping
-async def test_a_handshake_that_hangs() -> None:
-    async with FakeCluster(memory=True, security=ListenerSecurity("SSL", tls=TLS)) as cluster:
-        cluster.spoil_tls(hang=True)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(60):
-                await write(cluster, TlsDialer(cluster, client_context(CA.pem)), timeout=100)
-        assert await write(cluster, TlsDialer(cluster, client_context(CA.pem))) == 0
 
 
 @memory
@@ -268,21 +201,6 @@ async def test_close_notify_is_answered_or_not(*, ignores: bool, memory: bool) -
             for _ in range(20):
                 await asyncio.sleep(0.005)
             assert (connection in cluster.brokers[1].connections) is ignores
-
-
-@memory
-@pytest.mark.asyncio
-async def test_the_wrong_protocol(*, memory: bool) -> None:
-    """Plaintext to a TLS listener, and TLS to a plaintext listener."""
-    async with FakeCluster(memory=memory, security=ListenerSecurity("SSL", tls=TLS)) as cluster:
-        async with WireClient(cluster.bootstrap_servers, dialer=cluster.network) as client:
-            with pytest.raises(ConnectionLost):
-                await client.metadata()
-        assert len(cluster.security.tls_failures) == 1
-        cluster.security.change(protocol="PLAINTEXT", tls=None)
-        with pytest.raises(ConnectionLost):
-            await write(cluster, TlsDialer(cluster, client_context(CA.pem)))
-        assert "speaks TLS" in cluster.violations[0].what
 
 
 @memory
