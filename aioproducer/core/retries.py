@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aioproducer.core.produce_errors import Action, Verdict, fate, judge, standing
 from aioproducer.core.producer_batch import NEXT, NO_EPOCH, Event, State
-from aioproducer.errors import Persisted
+from aioproducer.errors import BrokerError, Persisted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from aioproducer.core.batch_splitting import Piece
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
-    from aioproducer.errors import BrokerError, TransportError
+    from aioproducer.errors import TransportError
 
+_MISSING: Final = ("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID")
 _ANEW: Final = frozenset({Action.RENUMBER, Action.NEW_ID})
 # Python 3.11 looks enum members up slowly, and every batch needs this one.
 _ACKNOWLEDGE: Final = Event.ACKNOWLEDGE
@@ -60,11 +61,24 @@ def over(
     batch.error = error
     batch.may_be_written |= verdict.uncertain
     batch.spared += verdict.action is Action.AWAIT
-    is_last = now >= batch.expires_at or (verdict.action in AGAIN and failures(batch) > retries)
+    is_last = now >= batch.expires_at or (
+        verdict.action in AGAIN and (failures(batch) > retries or _is_gone(batch, error))
+    )
     return (
         verdict._replace(action=Action.FAIL)
         if is_last and verdict.action is not Action.COMPLETE
         else verdict
+    )
+
+
+def _is_gone(batch: ProducerBatch, error: BrokerError | TransportError) -> bool:
+    """Return whether the partition of a batch is none of its topic's, which was made anew: it does not come with a later attempt."""
+    queue, routing = batch.queue, batch.queue.routing
+    return (
+        queue.partition >= len(routing.queues)
+        and routing.is_anew
+        and isinstance(error, BrokerError)
+        and error.name in _MISSING
     )
 
 

@@ -513,3 +513,58 @@ def test_a_transaction_lives_as_long_as_a_broker_allows(
     query = Query(brokers, monkeypatch, **options)
     query.task(0, values("a"))
     assert query.cluster.transactions["spark-q-0"].timeout == timeout / 1000
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "remedy"),
+    [
+        (request_, code, remedy)
+        for requests, code, remedy in (
+            (
+                ("FindCoordinator", "OffsetFetch", "TxnOffsetCommit", "AddOffsetsToTxn"),
+                "GROUP_AUTHORIZATION_FAILED",
+                "The sink needs Read on groups that begin with nightly-",
+            ),
+            (
+                ("InitProducerId", "TxnOffsetCommit", "AddOffsetsToTxn"),
+                "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+                "The sink needs Write and Describe on transactional ids that begin with nightly-",
+            ),
+            (
+                ("OffsetFetch", "TxnOffsetCommit"),
+                "TOPIC_AUTHORIZATION_FAILED",
+                "The sink needs Write on the topics, and Read on the ledger topic orders",
+            ),
+            (
+                ("InitProducerId",),
+                "INVALID_TRANSACTION_TIMEOUT",
+                "Lower kafka.transaction.timeout.ms, or raise the brokers' transaction.max.timeout.ms",
+            ),
+            (
+                ("TxnOffsetCommit",),
+                "OFFSET_METADATA_TOO_LARGE",
+                "The sink needs the brokers' offset.metadata.max.bytes to be 4096 or more",
+            ),
+            (
+                ("TxnOffsetCommit",),
+                "UNKNOWN_MEMBER_ID",
+                "Give a transactionalIdPrefix with which no group of consumers begins",
+            ),
+        )
+        for request_ in requests
+    ],
+)
+def test_a_refusal_says_what_the_sink_needs(
+    monkeypatch: pytest.MonkeyPatch, request_: str, code: str, remedy: str
+) -> None:
+    """Each request of a task that a broker may refuse: by the prefix that the user chose, which a client does not know."""
+    # Only the first version of transactions has this request.
+    brokers = ClusterInThread(transaction_version=1 if request_ == "AddOffsetsToTxn" else 2)
+    try:
+        query = Query(brokers, monkeypatch, transactionalidprefix="nightly-")
+        query.cluster.fail(request_, code, times=None)
+        with pytest.raises(KafkaError, match=code) as caught:
+            query.task(0, values("a"))
+        assert caught.value.__notes__ == [remedy]
+    finally:
+        brokers.close()

@@ -16,11 +16,11 @@ PATIENCE = 30.0
 class ClusterInThread:
     """A fake cluster with a loop of its own: the test's thread is that of a task, and may block."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        self.cluster = FakeCluster()
+        self.cluster = FakeCluster(**options)
         self.run(self.cluster.__aenter__())
         self.cluster.create_topic("orders", partitions=2)
 

@@ -18,6 +18,7 @@ from aioproducer.engine.observability.diagnostics import story, waits_for
 from aioproducer.engine.sender.parcel import Parcel
 from aioproducer.engine.sender.record_formats import unpack
 from aioproducer.errors import BrokerError, DeliveryError, DeliveryTimeout, RecordTooLarge
+from aioproducer.model import counted
 from aioproducer.records.record_batch import OVERHEAD
 
 if TYPE_CHECKING:
@@ -291,8 +292,11 @@ class BatchCompletion:
         """Fail a batch: its records were not acknowledged. `late`: the error's text, if `delivery_timeout_ms` is over; else that of `cause`."""
         queue = batch.queue
         kind = DeliveryError if late is None else DeliveryTimeout
+        reason, partitions = late or str(cause), len(queue.routing.queues)
+        if queue.partition >= partitions:
+            reason += f": the topic has {counted(partitions, 'partition')} by now"
         error = kind(
-            late or str(cause),
+            reason,
             topic=queue.topic,
             partition=queue.partition,
             persisted=fate(batch),

@@ -38,7 +38,7 @@ from aioproducer.errors import (
     TransportError,
     broker_error,
 )
-from aioproducer.model import Acks, Compression, counted
+from aioproducer.model import Acks, Compression
 from aioproducer.net.connection import Answer
 from aioproducer.records.record_batch import header
 from aioproducer.wire.api import ApiKey
@@ -550,10 +550,7 @@ class Sender:
             cause = batch.error or now_told or ConnectionLost(self._completion.waits_for(batch))
             # Why it could not be sent again may be another reason than why it was sent once.
             why = "; since then: ".join(dict.fromkeys(map(str, filter(None, (cause, now_told)))))
-            queue, partitions = batch.queue, len(batch.queue.routing.queues)
-            where = "no leader is known" if queue.leader < 0 else f"it was {batch.state}"
-            if queue.partition >= partitions:
-                where = f"the topic has {counted(partitions, 'partition')} by now"
+            where = "no leader is known" if batch.queue.leader < 0 else f"it was {batch.state}"
             timeout = f"delivery_timeout_ms={self._config.delivery_timeout_ms:.15g}"
             self._completion.fail(
                 batch, cause, f"not acknowledged within {timeout}: {where} ({why})"
