@@ -6,15 +6,13 @@ A record keeps its bytes from key to headers, and its time. Only its place in a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from aioproducer.records.varints import unvarint, varint
+from aioproducer.records.reader import read_varint
+from aioproducer.records.varints import varint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
-
-# The flag of a varint byte that is not the last one.
-_CONTINUES: Final = 0x80
 
 
 class Piece(NamedTuple):
@@ -63,21 +61,14 @@ def _read(payload: bytes) -> list[_Record]:
     at = 0
     while at < len(payload):
         began = at
-        length, at = _varint(payload, at)
+        length, at = read_varint(payload, at)
         end = at + length
         # Skip the attributes, which are always 0.
-        delta, at = _varint(payload, at + 1)
-        _, at = _varint(payload, at)
+        delta, at = read_varint(payload, at + 1, 64)
+        _, at = read_varint(payload, at)
         records.append(_Record(delta, payload[at:end], end - began))
         at = end
     return records
-
-
-def _varint(payload: bytes, at: int) -> tuple[int, int]:
-    end = at
-    while payload[end] & _CONTINUES:
-        end += 1
-    return unvarint(payload[at : end + 1]), end + 1
 
 
 def _piece(records: Sequence[_Record], group: Sequence[int], base_timestamp: int) -> Piece:

@@ -72,16 +72,16 @@ def _read_record(data: bytes, at: int, base_timestamp: int, base_offset: int) ->
         ProtocolError: the record's lengths or counts are wrong.
         UnicodeDecodeError: the name of a header is not UTF-8.
     """
-    length, at = _varint(data, at)
+    length, at = read_varint(data, at)
     end = at + length
     if not at < end <= len(data):
         raise ProtocolError(f"a length of {length} where {len(data) - at} bytes are left")
     # skips the attributes, which have no meaning yet
-    timestamp_delta, at = _varint(data, at + 1, 64)
-    offset_delta, at = _varint(data, at)
+    timestamp_delta, at = read_varint(data, at + 1, 64)
+    offset_delta, at = read_varint(data, at)
     key, at = _read_field(data, at, end)
     value, at = _read_field(data, at, end)
-    count, at = _varint(data, at)
+    count, at = read_varint(data, at)
     headers: tuple[Header, ...] = ()
     if count:
         headers, at = _read_headers(data, at, end, count)
@@ -108,7 +108,7 @@ def _read_headers(data: bytes, at: int, end: int, count: int) -> tuple[tuple[Hea
 
 def _read_field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     """Return the bytes after the length at `at`, None for a length of -1, and the offset of their end, which `end` bounds."""
-    length, at = _varint(data, at)
+    length, at = read_varint(data, at)
     if length < 0:
         if length < -1:
             raise ProtocolError(f"a length of {length}")
@@ -119,7 +119,7 @@ def _read_field(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     return data[at:stop], stop
 
 
-def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
+def read_varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
     """Return the value of the zig-zag varint at `at`, and the offset of its end. Nearly all varints have one byte or two."""
     value = data[at]
     at += 1

@@ -37,17 +37,12 @@ _STEPPED_DEPTH: Final = 2
 _FEW: Final = 9
 
 
-def make_decoder(
-    spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool
-) -> Any:
-    """Return the function `decode(buffer, offset=0, most=UNLIMITED) -> message`.
+class Decoder:
+    """Makes the function `decode(buffer, offset=0, most=UNLIMITED) -> message` of a message and version.
 
     With `stepped`, it is a generator function `decode(buffer, offset=0)` that returns the message.
     """
-    return _Decoder(spec, version, types, stepped=stepped).make()
 
-
-class _Decoder:
     def __init__(
         self, spec: MessageSpec, version: int, types: Mapping[str, type[Any]], *, stepped: bool
     ) -> None:

@@ -33,12 +33,9 @@ _NAMES = {
 }
 
 
-def make_encoder(spec: MessageSpec, version: int) -> Any:
-    """Return the function `encode(message) -> chunks`."""
-    return _Encoder(spec, version).make()
+class Encoder:
+    """Makes the function `encode(message) -> chunks` of a message and version."""
 
-
-class _Encoder:
     def __init__(self, spec: MessageSpec, version: int) -> None:
         self._spec = spec
         self._version = version

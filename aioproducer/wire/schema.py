@@ -10,8 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aioproducer.wire.codegen import Source
-from aioproducer.wire.decoder import make_decoder
-from aioproducer.wire.encoder import make_encoder
+from aioproducer.wire.decoder import Decoder
+from aioproducer.wire.encoder import Encoder
 from aioproducer.wire.messages import SPECS
 from aioproducer.wire.spec import ZERO_ID, default_source
 
@@ -98,12 +98,12 @@ class Codec:
 # Not `cached_property`: before Python 3.12 it holds a lock while it makes a value, in a child that is forked meanwhile forever.
 @cache
 def _encoder(name: str, version: int) -> Any:
-    return make_encoder(_spec(name), version)
+    return Encoder(_spec(name), version).make()
 
 
 @cache
 def _decoder(name: str, version: int, *, stepped: bool) -> Any:
-    return make_decoder(_spec(name), version, _types(name), stepped=stepped)
+    return Decoder(_spec(name), version, _types(name), stepped=stepped).make()
 
 
 @cache

@@ -91,7 +91,7 @@ def test_a_codec_that_is_made_in_a_thread_keeps_no_other_waiting(
 ) -> None:
     """A child that is forked meanwhile makes codecs, too, and would wait for a lock of that thread forever."""
     is_making, may_end = threading.Event(), threading.Event()
-    make = schema.make_decoder
+    make = schema.Decoder
 
     def slow(spec: Any, version: int, *rest: Any, **options: Any) -> Any:
         if version == 0:
@@ -99,7 +99,7 @@ def test_a_codec_that_is_made_in_a_thread_keeps_no_other_waiting(
             assert may_end.wait(10)
         return make(spec, version, *rest, **options)
 
-    monkeypatch.setattr(schema, "make_decoder", slow)
+    monkeypatch.setattr(schema, "Decoder", slow)
     schema._decoder.cache_clear()
     first, second = schema.Codec("Metadata.response", 0), schema.Codec("Metadata.response", 1)
     making = threading.Thread(target=lambda: first.decode)
