@@ -160,13 +160,6 @@ def test_files_are_laid_out_by_month(pipe: Pipe) -> None:
     assert {row.departure_month: row["count"] for row in rows} == {"2026-03": 5, "2026-04": 5}
 
 
-def test_bad_records_can_be_read_back(pipe: Pipe) -> None:
-    """Bad records are in their own folder as they were sent, with their place and the reason."""
-    pipe.send([event(0), b"\xff", event(1)])
-    (row,) = pipe.spark.read.parquet(pipe.ingest().bad_path).collect()
-    assert (row.value, row.key, row.reason, row.topic) == (b"\xff", b"1", "not UTF-8", pipe.topic)
-
-
 def test_late_rows_are_counted(pipe: Pipe) -> None:
     """The report counts the rows that the watermark drops. A batch uses the watermark with which the batch before it ran."""
     for number in range(2):

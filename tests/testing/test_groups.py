@@ -61,28 +61,6 @@ class Stage:
 # --- joining and leaving
 
 
-@pytest.mark.parametrize("version", range(10))
-@jumping
-async def test_one_member(version: int) -> None:
-    """In every version of JoinGroup: it is its own leader, gets what it assigns itself, and leaves an empty group."""
-    async with Stage() as stage:
-        consumer = stage.consumer(version=version)
-        joined = await consumer.join()
-        assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
-        assert [(member.member_id, member.metadata) for member in joined.members] == [
-            (consumer.member_id, b"range")
-        ]
-        assert (joined.protocol_name, joined.protocol_type) == (
-            "range",
-            "consumer" if version >= 7 else None,
-        )
-        synced = await consumer.sync({consumer.member_id: b"all"})
-        assert (synced.error_code, synced.assignment, synced.protocol_name) == (0, b"all", "range")
-        assert (await consumer.heartbeat(), stage.state) == ("", State.STABLE)
-        assert (await consumer.leave(), stage.state) == ("", State.EMPTY)
-        assert await consumer.heartbeat() == "UNKNOWN_MEMBER_ID"
-
-
 @jumping
 async def test_an_id_is_told_first() -> None:
     """From JoinGroup 4 on: the first answer has an id and nothing else; before, the first answer is the place in the group."""
@@ -410,25 +388,6 @@ async def test_scripted_errors(question: str) -> None:
 
 
 # --- offsets
-
-
-@pytest.mark.parametrize("version", range(1, 10))
-@jumping
-async def test_offsets_are_fetched_in_every_version(version: int) -> None:
-    """The group answers with committed offsets, and with -1 for partitions without one. A null list asks for all committed offsets."""
-    async with Stage() as stage:
-        consumer = stage.consumer()
-        await consumer.enter()
-        assert await consumer.commit(7, partition=1, metadata="note") == ""
-        named_ones = await fetched(consumer, version, topics={"orders": [0, 1], "nothing": [0]})
-        assert offsets_of(named_ones) == {
-            ("orders", 0): (-1, -1, ""),
-            ("orders", 1): (7, -1, "note"),
-            ("nothing", 0): (-1, -1, ""),
-        }
-        if version >= 2:
-            assert offsets_of(await fetched(consumer, version)) == {("orders", 1): (7, -1, "note")}
-        assert stage.cluster.committed(GROUP) == {("orders", 1): 7}
 
 
 @jumping
