@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from transactional import Hand, Seen
+from transactional import Hand
 
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.client import WireClient
@@ -87,30 +87,6 @@ async def test_what_may_follow_what(story: str) -> None:
             error, offset, _ = await hand.write(*[b"v"] * count, epoch=epoch, sequence=sequence)
             assert (number, error or offset) == (number, expected)
         assert len(cluster.values("orders", 0)) == cluster.end_offsets("orders")[0]
-
-
-async def test_a_duplicate_is_given_its_records_time() -> None:
-    """The broker answers a duplicate with its records' time, as Kafka does by mistake, where it tells no LogAppendTime otherwise."""
-    async with writing() as (_, hand):
-        assert [await hand.write(b"a", b"b", sequence=0) for _ in range(2)] == [
-            ("", 0, -1),
-            ("", 0, 1),
-        ]
-
-
-async def test_partitions_and_producers_count_for_themselves() -> None:
-    """The broker checks sequences per producer and per partition. Another producer's records in the log do not disturb them."""
-    async with writing() as (_, hand):
-        other = Hand(hand.client, "orders")
-        await other.init()
-        for expected in range(0, 6, 3):
-            assert (await hand.write(b"a"))[:2] == ("", expected)
-            assert (await other.write(b"b"))[:2] == ("", expected + 1)
-            assert (await hand.write(b"n", producer_id=-1, epoch=-1, sequence=-1))[:2] == (
-                "",
-                expected + 2,
-            )
-        assert (await hand.write(b"a", partition=1))[:2] == ("", 0)
 
 
 async def test_a_leader_move_keeps_what_is_known() -> None:
@@ -207,37 +183,3 @@ async def test_what_comes_first_of_a_transaction_does_not_overtake_what_was_aske
         assert (await hand.write(b"b", sequence=6))[0] == OUT_OF_ORDER
         assert (await hand.write(b"a", sequence=5))[:2] == ("", 0)
         assert (await hand.write(b"b", sequence=6))[:2] == ("", 1)
-
-
-async def test_what_is_stable_is_read_up_to_what_is_not() -> None:
-    """A reader gets the log up to the first open transaction. An aborted transaction that wrote nothing is not listed."""
-    async with writing("tx", version=1) as (cluster, hand):
-        await hand.add(0)
-        await hand.end(commit=False)
-        await hand.write(
-            b"p", producer_id=-1, epoch=-1, sequence=-1, transactional=False, transactional_id=None
-        )
-        await hand.add(0)
-        await hand.write(b"a", sequence=0)
-        assert await hand.read() == Seen([(0, 1, 0, True), (1, 1, -1, False)], [], 2, 3)
-        await hand.end(commit=False)
-        assert (await hand.read()).aborted == [2]
-        assert cluster.values("orders", 0, isolation="read_committed") == [b"p"]
-        await hand.add(0)
-        await hand.write(b"b", sequence=1)
-        await hand.end(commit=True)
-        assert ((await hand.read(offset=3)).aborted, (await hand.read(offset=4)).aborted) == (
-            [2],
-            [],
-        )
-
-
-async def test_a_time_within_an_open_transaction_is_not_found() -> None:
-    """A reader of committed records does not find a time within an open transaction."""
-    async with writing("tx") as (_, hand):
-        await hand.write(b"a")
-        assert [
-            await hand.last_offset(timestamp=hand.time, committed=committed)
-            for committed in (True, False)
-        ] == [("", -1), ("", 0)]
-        assert await hand.last_offset(timestamp=-2) == ("", 0)
