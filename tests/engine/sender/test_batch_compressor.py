@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproducer.core.metadata.cluster_metadata import NO_ID
-from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
+from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch, State
 from aioproducer.core.topic_routing import TopicRouting
 from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
 from aioproducer.engine.chosen_build import FastPath
@@ -204,3 +204,15 @@ async def test_what_is_encoded_already_is_left_alone() -> None:
         raw = one.payload
         made(codec, None).encode([one], 2, "lane", lambda done=done: done.append(1))  # type: ignore[misc]
         assert (one.payload is raw, one.header, done) == (True, b"old", [1])
+
+
+@pytest.mark.parametrize("magic", [2, 1], ids=["written", "refused"])
+async def test_a_batch_that_ended_meanwhile_is_left_alone(magic: int) -> None:
+    """It expired while the thread was at it: its memory is free, and its records have failed. No format below 2 has zstd."""
+    one, done = batch(), asyncio.Event()
+    batch_compressor = made(Compression.ZSTD, 22)
+    async with working(batch_compressor), asyncio.timeout(10):
+        batch_compressor.encode([one], magic, "lane", done.set)
+        one.state, one.payload = State.FAILED, None
+        await done.wait()
+        assert (one.payload, one.is_encoded) == (None, False)
