@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from aioproducer.engine.observability.diagnostics import SlowCallbacks
-from aioproducer.errors import ConfigError, SerializationError
+from aioproducer.errors import SerializationError
 from aioproducer.serializers import AS_BYTES, adapt, json_serializer, serialize, string_serializer
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ class Named:
 
     def method(self, topic: str, headers: Any, value: object) -> bytes:
         return self(topic, headers, value)
-
-    def later(self, value: str) -> Any:
-        return _later(value)
 
     def plain(self, value: str) -> bytes:
         return value.encode()
@@ -89,31 +86,6 @@ def test_a_function_that_shows_no_signature() -> None:
 def test_no_serializer() -> None:
     """Then there is nothing to call."""
     assert adapt(None) is AS_BYTES
-
-
-async def _later(value: object) -> bytes:
-    return b""
-
-
-class _Later:
-    async def __call__(self, value: object) -> bytes:
-        return b""
-
-
-@pytest.mark.parametrize(
-    "function",
-    [_later, functools.partial(_later), _Later(), functools.partial(functools.partial(_Later()))],
-)
-def test_a_coroutine_function_is_no_serializer(function: Any) -> None:
-    """Said when the producer is made."""
-    with pytest.raises(ConfigError, match="plain function"):
-        adapt(function)
-
-
-def test_a_coroutine_is_no_bytes() -> None:
-    """The serializer returns a coroutine: the error says so, and no warning of a coroutine that was never awaited appears."""
-    with pytest.raises(SerializationError, match="gave coroutine"):
-        given(Named().later, "v")
 
 
 @pytest.mark.parametrize("function", [None, json_serializer, three])

@@ -211,12 +211,6 @@ def test_a_properties_file_of_javas() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["linger.ms", "queue.buffering.max.ms"])
-def test_linger_by_load_in_a_properties_file(name: str) -> None:
-    """A word of ours under the names of others."""
-    assert ProducerConfig.from_mapping({name: "auto"}).linger_ms == "auto"
-
-
 def test_a_configuration_of_librdkafkas() -> None:
     """In its units: KiB of memory, 0 for the system's own."""
     config = ProducerConfig.from_mapping(
@@ -312,15 +306,6 @@ def test_a_partitioner_that_is_not_here(word: str) -> None:
         made(partitioner=word)
 
 
-@pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "partitioner.class"])
-def test_a_class_that_is_not_here(name: str) -> None:
-    """A class of Java's that has no counterpart here is refused."""
-    with pytest.raises(
-        ConfigError, match=f"{name.partition('.')[0]}.* must be callable, not 'com.example.Mine'"
-    ):
-        ProducerConfig.from_mapping({name: "com.example.Mine"})
-
-
 @pytest.mark.parametrize(
     ("mapping", "text"),
     [
@@ -388,16 +373,6 @@ def test_names_of_circuit_breakers() -> None:
     assert read.circuit_breaker_options == {"my.own": "a", "another": "b"}
 
 
-def test_an_option_of_circuit_breakers_by_two_names() -> None:
-    """One of them is meant."""
-    two = {
-        "producer.circuit.breaker.mute.retry.interval": 1,
-        "circuit_breaker_mute_retry_interval_ms": 2,
-    }
-    with pytest.raises(ConfigError, match="are both circuit_breaker_mute_retry_interval_ms"):
-        ProducerConfig.from_mapping(two)
-
-
 # Tests that options are read from environment variables, and what becomes of variables that are none.
 
 
@@ -429,17 +404,6 @@ def test_each_name_of_an_option(variable: str, option: str, value: str) -> None:
     others = {"security_protocol": "SSL"} if option.startswith("ssl") else {}
     environ = {variable: value, **{f"KAFKA_{name.upper()}": text for name, text in others.items()}}
     assert read(environ) == ProducerConfig(**{option: value}, **others)
-
-
-def test_units_are_those_of_the_name() -> None:
-    """librdkafka counts its buffer in KiB."""
-    assert read({"KAFKA_QUEUE_BUFFERING_MAX_KBYTES": "1000"}).buffer_memory == 1_024_000
-    assert (
-        read(
-            {"KAFKA_COMPRESSION_TYPE": "gzip", "KAFKA_COMPRESSION_LEVEL": "9"}
-        ).compression_gzip_level
-        == 9
-    )
 
 
 def test_every_option_has_a_variable() -> None:
@@ -481,12 +445,6 @@ def test_an_empty_variable_is_none() -> None:
 def test_a_prefix_of_ones_own(prefix: str) -> None:
     """With or without an underscore at its end."""
     assert read({"SHOP_KAFKA_ACKS": "1", "KAFKA_ACKS": "0"}, prefix).acks == 1
-
-
-def test_two_names_of_one_option() -> None:
-    """Which one counts could only be guessed."""
-    with pytest.raises(ConfigError, match="both acks"):
-        read({"KAFKA_ACKS": "1", "KAFKA_REQUEST_REQUIRED_ACKS": "0"})
 
 
 def test_a_reference_to_a_secret_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:

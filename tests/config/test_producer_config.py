@@ -647,24 +647,6 @@ def test_replaced_secrets_stay_hidden() -> None:
     assert made.replace(linger_ms=1).sasl_password == made.sasl_password
 
 
-@pytest.mark.parametrize(
-    ("given", "advice"),
-    [
-        ("localhost:9092", "options are given by name"),
-        ({"acks": 1}, "from_mapping makes one of it"),
-        (0, "by name"),
-    ],
-    ids=repr,
-)
-def test_what_is_no_config(given: Any, advice: str) -> None:
-    """`Producer("localhost:9092")` is an easy mistake, and so is confluent-kafka's `Producer({...})`."""
-    with pytest.raises(
-        ConfigError,
-        match=f"config must be a ProducerConfig, not {type(given).__name__}; .*{advice}",
-    ):
-        Producer(given)
-
-
 # Circuit breakers
 
 

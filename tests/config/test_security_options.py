@@ -150,17 +150,6 @@ def test_shares_of_a_tokens_life_that_are_refused(name: str, value: Any) -> None
         config(**BEARER, sasl_oauthbearer_token="canary-t", **{name: value})
 
 
-def test_tokens_without_tls_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    config(
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauthbearer_token="canary-t",
-    )
-    assert [record.getMessage() for record in caplog.records] == [
-        "sasl_mechanism=OAUTHBEARER with security_protocol=SASL_PLAINTEXT sends the token unencrypted: use SASL_SSL."
-    ]
-
-
 def test_scram_over_tls() -> None:
     """The usual case: the secret is hidden, the rest is what was written."""
     made = config(**SASL, ssl_truststore_location="ca.pem")
@@ -176,26 +165,6 @@ def test_scram_over_tls() -> None:
     assert made.ssl_cipher_suites == ()
     assert made.sasl_token_auth is False
     assert dataclasses.replace(made, linger_ms=1).sasl_password == made.sasl_password
-
-
-def test_without_any() -> None:
-    """PLAINTEXT, and nothing else."""
-    made = config()
-    assert made.security_protocol == "PLAINTEXT"
-    given = {
-        "security_protocol",
-        "ssl_endpoint_identification_algorithm",
-        "ssl_enabled_protocols",
-        "ssl_cipher_suites",
-        "sasl_token_auth",
-    }
-    given |= {"sasl_kerberos_service_name"}
-    assert {
-        name
-        for name in NAMES
-        if getattr(made, name) is not None and not name.startswith(("sasl_login_", "sasl_oauth"))
-    } == given
-    assert (made.sasl_oauthbearer_token, made.sasl_oauthbearer_extensions) == (None, ())
 
 
 def test_kerberos() -> None:
@@ -670,6 +639,12 @@ def test_defaults_are_no_contradiction(options: dict[str, Any]) -> None:
             ["Host names of brokers are not checked"],
         ),
         (TLS | {"ssl_context": UNCHECKED}, ["Host names of brokers are not checked"]),
+        (
+            BEARER | {"security_protocol": "SASL_PLAINTEXT", "sasl_oauthbearer_token": "canary-t"},
+            [
+                "sasl_mechanism=OAUTHBEARER with security_protocol=SASL_PLAINTEXT sends the token unenc"
+            ],
+        ),
         (TLS | {"ssl_context": CHECKED}, []),
         (SASL | {"sasl_password": "${env:KAFKA_PASSWORD}"}, []),
         (SASL | {"sasl_password": "$ConnectionString"}, []),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from batches import FULL, answered, install, partition_queues, put, sent, split, topic
+from batches import answered, install, partition_queues, put, sent, topic
 
 from aioproducer.core import topic_routing as module
 from aioproducer.core.drain_policy import DrainPolicy, Linger
@@ -191,112 +191,6 @@ def test_what_lingered_takes_more_until_its_turn_comes() -> None:
     assert second.count == 2
 
 
-def test_a_batch_that_was_split() -> None:
-    """Its parts go in order and one at a time, for each may be too large again, ahead of what came after; they expire when it would have."""
-    rules, (queue,) = partition_queues(1, lifetime=10)
-    batches = []
-    for record in range(3):
-        put(rules, queue, 2 * record, now=100 + record)
-        batches.append(put(rules, queue, 2 * record + 1))
-        rules.close(queue)
-    sent(rules, 1)
-    answered(rules, batches[0])
-    sent(rules, 1)
-    batches[1].may_be_written = True
-    first, second = split(rules, batches[1])
-    assert (batches[1].state, batches[1].ended) == (State.SPLIT, True)
-    assert [(part.state, part.count, part.payload, part.place) for part in (first, second)] == [
-        (State.READY, 1, b"         2", (2, 0)),
-        (State.READY, 1, b"         3", (2, 1)),
-    ]
-    assert all(
-        (part.may_be_written, part.attempts, part.spared) == (True, batches[1].attempts, 1)
-        for part in (first, second)
-    )
-    assert list(queue.closed) == [first, second, batches[2]]
-    assert list(rules.incomplete) == [first, second, batches[2]]
-    assert rules.incomplete.expired(110) == []
-    assert rules.incomplete.expired(111) == [first, second]
-    assert [sent(rules, 1), sent(rules, 1)] == [[first], []]
-    answered(rules, first)
-    assert [sent(rules, 1), sent(rules, 1)] == [[second], []]
-    assert rules.incomplete.next_expiry() == 111
-    answered(rules, second)
-    assert sent(rules, 1) == [batches[2]]
-    assert rules.incomplete.next_expiry() == 112
-
-
-def test_a_request_is_full() -> None:
-    """A batch that does not fit into the request stays at the head of its queue."""
-    rules, queues = partition_queues(1, 1, 1)
-    for queue in queues:
-        put(rules, queue)
-    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [0, 1]
-    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [2]
-
-
-def test_batches_in_flight_are_on_one_connection() -> None:
-    """KAFKA-18905: two connections have no order between them."""
-    rules, (queue, other) = partition_queues(1, 1)
-    first, second = put(rules, queue, 1), put(rules, other)
-    assert sent(rules, 1, "old") == [first, second]
-    third, fourth = put(rules, queue, 2), put(rules, other)
-    answered(rules, second)
-    assert sent(rules, 1, "new") == [fourth], "who waits for the old connection stops nobody"
-    answered(rules, first)
-    assert sent(rules, 1, "new") == [third]
-
-
-def test_a_batch_backs_off() -> None:
-    """Its partition waits with it, and no other."""
-    rules, (queue, other) = partition_queues(1, 1)
-    batch = put(rules, queue, 1)
-    sent(rules, 1)
-    answered(rules, batch, retry_at=50.0)
-    put(rules, queue, 2)
-    rules.close(queue)
-    assert rules.deadlines.next() == 50.0
-    free = put(rules, other)
-    assert sent(rules, 1) == [free]
-    rules.wake(49.0)
-    assert sent(rules, 1) == []
-    rules.wake(50.0)
-    assert sent(rules, 1) == [batch]
-
-
-@pytest.mark.parametrize("when", ["while it waits", "while it is in flight"])
-def test_an_election_ends_the_pause(when: str) -> None:
-    """LDR-02: the one that it was sent to last is not the one that it is sent to next; in the later attempts the pause holds."""
-    rules, (queue,) = partition_queues(1)
-    install(rules, topic(1, epoch=4))
-    batch = put(rules, queue)
-    sent(rules, 1)
-    if when == "while it waits":
-        answered(rules, batch, retry_at=50.0)
-        assert not rules.ready.get(1)
-        install(rules, topic(2, epoch=5))
-    else:
-        install(rules, topic(2, epoch=5))
-        answered(rules, batch, retry_at=50.0)
-    assert sent(rules, 2) == [batch]
-    answered(rules, batch, retry_at=60.0)
-    install(rules, topic(2, epoch=5))
-    assert not rules.ready.get(2)
-    rules.wake(60.0)
-    assert sent(rules, 2) == [batch]
-
-
-def test_closing_tells() -> None:
-    """Once for each batch, when its size is known."""
-    told: list[ProducerBatch] = []
-    rules = PartitionQueues(FULL, linger=0, lifetime=10, on_close=told.append)
-    (queue,) = install(rules, topic(1)).queues
-    batch = put(rules, queue)
-    assert told == []
-    sent(rules, 1)
-    assert told == [batch]
-
-
 def test_a_key_has_one_partition() -> None:
     """Java's: the positive murmur2 modulo all partitions, also those without a leader (MET-16)."""
     rules, queues = partition_queues(*[NO_LEADER] * 7)
@@ -333,26 +227,6 @@ def test_remembered_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(int(key) >= 200 for key in routing.by_key)
 
 
-def test_more_partitions() -> None:
-    """The topic gets another topic routing without the old placement of keys. The partitions keep their batches."""
-    rules, (queue,) = partition_queues(1)
-    before = rules.routings["t"]
-    _ = before.by_key[b"key"]
-    before.sticky = queue
-    batch = put(rules, queue)
-    routing = install(rules, topic(1, 2, 1))
-    assert rules.routings["t"] is routing is not before
-    assert routing.queues[0] is queue
-    assert [(queue.partition, queue.leader, queue.routing) for queue in routing.queues] == [
-        (0, 1, routing),
-        (1, 2, routing),
-        (2, 1, routing),
-    ]
-    assert (routing.by_key, routing.sticky) == ({}, None)
-    assert {routing.by_key[b"%d" % number].partition for number in range(50)} == {0, 1, 2}
-    assert sent(rules, 1) == [batch]
-
-
 def test_the_same_partitions_told_again() -> None:
     """Nothing is forgotten."""
     rules, (queue, _) = partition_queues(1, 1)
@@ -366,42 +240,6 @@ def test_the_same_partitions_told_again() -> None:
 
 def known(*leaders: int) -> TopicView:
     return topic(*leaders, topic_id=b"sixteen bytes id")
-
-
-def test_a_topic_made_anew() -> None:
-    """Another topic id makes another topic routing, even with as many partitions. The leader epochs are compared anew."""
-    rules, (queue,) = partition_queues(1)
-    before = install(rules, topic(1, topic_id=b"sixteen bytes id", epoch=7))
-    before.sticky = queue
-    batch = put(rules, queue)
-    routing = install(rules, topic(2, topic_id=b"another topic id", epoch=0))
-    assert (routing is before, routing.sticky, routing.topic_id, queue.routing) == (
-        False,
-        None,
-        b"another topic id",
-        routing,
-    )
-    assert (queue.leader, queue.epoch) == (2, 0)
-    assert sent(rules, 2) == [batch]
-
-
-def test_fewer_partitions_of_a_topic_made_anew() -> None:
-    """No record goes to a partition that is no more; what stands there is still tried, and goes on when the partition comes back."""
-    rules, (_, gone) = partition_queues(1, 1)
-    before = install(rules, known(1, 1))
-    before.sticky = gone
-    put(rules, gone, 1)
-    rules.close(gone)
-    put(rules, gone, 2)
-    routing = install(rules, topic(2, topic_id=b"another topic id"))
-    assert len(routing.queues) == 1
-    assert (routing.sticky, routing.gone, gone.open) == (None, [gone], FULL)
-    assert {routing.by_key[b"%d" % number].partition for number in range(20)} == {0}
-    assert [batch.payload for batch in sent(rules, 2)] == [b"         1"], (
-        "at a broker that says what is the matter"
-    )
-    again = install(rules, topic(2, 3, topic_id=b"another topic id"))
-    assert (again.queues[1], again.gone, gone.leader) == (gone, (), 3)
 
 
 def test_a_partition_that_is_no_more_is_forgotten_with_its_last_batch() -> None:
@@ -427,14 +265,6 @@ def test_a_topic_id_stays_known() -> None:
         install(rules, topic(1, 1)).topic_id == b"sixteen bytes id"
     )  # as a broker that knows no ids tells of a new partition
     assert install(rules, topic(1, topic_id=b"another topic id")).topic_id == b"another topic id"
-
-
-def test_a_cell_says_where_it_is() -> None:
-    """The `repr` of a partition queue shows its leader and its batches, for debugging."""
-    rules, (queue,) = partition_queues(1)
-    put(rules, queue)
-    rules.close(queue)
-    assert repr(queue) == "<PartitionQueue t-0 leader 1: 1 closed, 0 in flight>"
 
 
 def test_turns_are_taken_in_order_and_by_broker() -> None:

@@ -95,13 +95,6 @@ def test_an_acknowledgement() -> None:
     assert told == produce_exchange.PartitionResponse(None, 5, 9)
 
 
-def test_what_an_answer_leaves_out() -> None:
-    """A partition that the answer leaves out ends with a ProtocolError. The other partitions have their results (SEN-07)."""
-    first, second = produce_exchange.read(asked(0, 1), saying(base_offset=5)).values()
-    assert first.error is None
-    assert isinstance(second.error, ProtocolError)
-
-
 def received(*indexes: int, topic: str = "t", version: int = 12) -> tuple[int, bytes, int]:
     """The version, the frame and the offset of an answer that acknowledges those partitions of a topic, each at ten times its number."""
     partitions = [
@@ -426,15 +419,6 @@ def test_whatever_an_answer_says_each_batch_has_a_response(version: int) -> None
         assert produce_exchange.hints(batches, decoded).keys() <= set(batches.values())
         outcomes |= {type(response.error) for response in responses.values()}
     assert outcomes == {type(None), BrokerError, ProtocolError}
-
-
-@pytest.mark.parametrize("records", [0, 1, 100_000])
-def test_an_answer_may_have_an_error_for_each_record(records: int) -> None:
-    batches = asked(0, 1)
-    for batch in batches.values():
-        batch.count = records
-    # A topic, a partition and an address for each.
-    assert produce_exchange.most_elements(batches) == 1000 + 2 * (3 + records)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from batches import install, more, partition_queues, put, sent, split, topic, whole
+from batches import install, more, partition_queues, sent, split, topic, whole
 
 from aioproducer.core.produce_errors import Action
 from aioproducer.core.retries import AGAIN, ProduceAttempts, over
@@ -16,7 +16,6 @@ from aioproducer.core.sequence_numbers import (
     LAST_EPOCH,
     WINDOW,
     ProducerIdAndEpoch,
-    SequenceNumbers,
 )
 from aioproducer.core.topic_updates import forgetting, leave_cluster
 from aioproducer.errors import ConnectionLost, broker_error
@@ -143,20 +142,6 @@ def test_the_first_of_an_epoch_goes_alone() -> None:
     assert again is first
     told(rules, again)
     assert numbers(*fly(rules)) == [(0, 1), (0, 2)]
-
-
-@pytest.mark.parametrize(("silence", "at_once"), [(59.0, 3), (61.0, 1)])
-def test_the_first_after_a_silence_goes_alone(silence: float, at_once: int) -> None:
-    """Nor does a broker that has forgotten the producer."""
-    rules, queue = known()
-    for record in range(3):
-        put(rules, queue, record, now=silence)
-        rules.close(queue)
-    batches = fly(rules)
-    assert len(batches) == at_once
-    for batch in batches:
-        told(rules, batch)
-    assert len(fly(rules)) == 3 - at_once
 
 
 def test_a_new_leader_gets_one_first() -> None:
@@ -373,41 +358,7 @@ def test_who_is_fenced_fears_no_strays() -> None:
     assert next_one.identity == ProducerIdAndEpoch(8, 0)
 
 
-def test_who_is_fenced_asks_for_one_id() -> None:
-    """However many partitions hear of it (fault 56)."""
-    asked: list[str] = []
-    rules, queues = idempotent(partitions=2)
-    rules.idempotence.on_identity_lost = lambda: asked.append("id")
-    for queue in queues:
-        more(rules, queue)
-    first, second = fly(rules)
-    assert told(rules, first, FENCED) is Action.NEW_ID
-    rules.identify(ProducerIdAndEpoch(8, 0))
-    assert told(rules, second, FENCED) is Action.NEW_ID
-    assert asked == ["id"]
-    assert {(batch.identity, batch.sequence) for batch in fly(rules)} == {
-        (ProducerIdAndEpoch(8, 0), 0)
-    }
-
-
 # Wrap
-
-
-def test_gaps_and_losses_around_the_wrap() -> None:
-    """Numbers are compared as they are: what follows is higher (exceeds RCD-08)."""
-    rules, queue = known()
-    assert queue.numbers is not None
-    queue.numbers.next = 2**31 - 1
-    queue.numbers.acked = 2**31 - 2
-    more(rules, queue, 2, size=2)
-    first, second = fly(rules)
-    assert [batch.sequence for batch in (first, second)] == [2**31 - 1, 2**31 + 1]
-    ProduceAttempts(rules).fail(first)
-    told(rules, first, LOST)
-    told(rules, second)
-    more(rules, queue)
-    assert [batch.sequence for batch in fly(rules)] == [2**31 + 3]
-    assert queue.numbers.identity.epoch == 0
 
 
 # Splits
@@ -422,21 +373,6 @@ def test_a_split_keeps_numbers() -> None:
     assert told(rules, second, OUT_OF_ORDER) is Action.AWAIT
     assert delivered(rules) == [*parts, second]
     assert numbers(*parts, second) == [(0, 1), (0, 3), (0, 5)]
-
-
-def test_a_part_that_fails_renumbers_the_rest() -> None:
-    """As any batch does (KIP-467: the records that a broker names fail, the others are sent at their old place)."""
-    rules, queue = known()
-    more(rules, queue, 2, size=2)
-    first, second = fly(rules)
-    bad, good = split(rules, first)
-    ProduceAttempts(rules).fail(bad)
-    assert fly(rules) == []
-    told(rules, second, OUT_OF_ORDER)
-    (again,) = fly(rules)
-    told(rules, again)
-    assert [again, *fly(rules)] == [good, second]
-    assert numbers(good, second) == [(1, 0), (1, 1)]
 
 
 # A topic that is made anew
@@ -505,19 +441,6 @@ def goes(rules: PartitionQueues, queue: PartitionQueue) -> list[ProducerBatch]:
     return batches
 
 
-def test_a_topic_that_comes_back_begins_an_epoch() -> None:
-    """A broker would take a number that it knows for a batch that it has (KIP-526 beside KIP-98)."""
-    rules, (queue,) = idempotent()
-    arrived(rules, queue, 3)
-    assert forgotten(rules)
-    returned = again(rules)
-    batches = more(rules, returned, 3)
-    assert fly(rules) == batches[:1], "the first of an epoch goes alone"
-    told(rules, batches[0])
-    fly(rules)
-    assert numbers(*batches) == [(1, 0), (1, 1), (1, 2)]
-
-
 def test_one_epoch_serves_all_that_were_forgotten() -> None:
     """The partitions that were kept go on in their epoch. The epoch grows when a partition is forgotten that was in the newest epoch."""
     rules, queues = idempotent(partitions=2)
@@ -545,21 +468,6 @@ def test_a_topic_is_not_forgotten_while_a_late_answer_may_come() -> None:
     assert forgotten(rules)
 
 
-def test_the_last_epoch_of_a_forgotten_topic_asks_for_another_id() -> None:
-    """Under which all begins at 0."""
-    asked: list[str] = []
-    rules, (queue,) = idempotent(epoch=LAST_EPOCH)
-    rules.idempotence.on_identity_lost = lambda: asked.append("id")
-    arrived(rules, queue)
-    assert forgotten(rules)
-    assert asked == ["id"]
-    (batch,) = more(rules, again(rules))
-    assert fly(rules) == []
-    rules.identify(ProducerIdAndEpoch(8, 0))
-    assert fly(rules) == [batch]
-    assert (batch.identity, batch.sequence) == (ProducerIdAndEpoch(8, 0), 0)
-
-
 def test_another_id_knows_nothing_of_what_was_forgotten_before() -> None:
     """Its partitions begin at its own epoch; when they are forgotten, theirs counts."""
     rules, _ = known()
@@ -582,17 +490,6 @@ def test_strays_of_a_forgotten_topic_are_refused_when_it_comes_back() -> None:
     first, second = more(rules, again(rules), 2)
     delivered(rules)
     assert (first.identity, second.identity) == (ProducerIdAndEpoch(7, 1), ProducerIdAndEpoch(8, 0))
-
-
-def test_a_topic_of_an_epoch_that_goes_on_is_not_forgotten() -> None:
-    """A transactional producer's, until its coordinator begins another one: brokers know its numbers, and it may not begin one itself."""
-    rules, (queue,) = idempotent()
-    rules.idempotence.is_transactional = True
-    arrived(rules, queue)
-    assert not forgotten(rules)
-    rules.identify(ProducerIdAndEpoch(7, 1))
-    assert forgotten(rules)
-    assert numbers(*goes(rules, again(rules))) == [(1, 0)]
 
 
 # Transactions
@@ -626,41 +523,6 @@ def test_a_transaction_asks_for_no_id() -> None:
     (gone,) = fly(rules)
     ProduceAttempts(rules).fail(gone)
     assert asked == []
-
-
-def test_repr() -> None:
-    """For a debugger."""
-    assert (
-        repr(SequenceNumbers())
-        == "<SequenceNumbers -1/-1: next 0, acked -1, lost -1, gap -1, 0 outstanding>"
-    )
-
-
-@pytest.mark.parametrize(
-    "granted",
-    [ProducerIdAndEpoch(8, 0), ProducerIdAndEpoch(7, 0)],
-    ids=["another id", "the same id"],
-)
-def test_in_another_cluster_all_is_numbered_anew(granted: ProducerIdAndEpoch) -> None:
-    """No batch goes there under the old id, which may be another producer's: neither those in flight, nor stragglers' fence."""
-    rules, (queue, other, third) = idempotent(partitions=3)
-    for each in (queue, other, third):
-        arrived(rules, each)
-    more(rules, other)
-    (gone,) = fly(rules)
-    told(rules, gone, LOST)
-    ProduceAttempts(rules).fail(gone)
-    waiting = more(rules, queue, 2)
-    assert numbers(*fly(rules)) == [(0, 1), (0, 2)]
-    leave_cluster(rules)
-    later = [*more(rules, other), *more(rules, third)]
-    for batch in waiting:
-        told(rules, batch, LOST)
-    assert fly(rules) == []
-    rules.identify(granted)
-    assert sorted(map(id, delivered(rules))) == sorted(map(id, [*waiting, *later]))
-    assert [(batch.identity, batch.sequence) for batch in waiting] == [(granted, 0), (granted, 1)]
-    assert [(batch.identity, batch.sequence) for batch in later] == [(granted, 0)] * 2
 
 
 def test_in_another_cluster_a_forgotten_past_does_not_count() -> None:

@@ -129,17 +129,6 @@ def test_what_chooses_plain_python(environment: dict[str, str], before: str, say
     assert told(before + TELL, **environment) == says
 
 
-@pytest.mark.parametrize("nothing", ["", "0"])
-def test_a_variable_that_says_no(copied: pathlib.Path, nothing: str) -> None:
-    """Empty and 0 are as if it were not set."""
-    assert (
-        told(
-            TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE=nothing, AIOPRODUCER_REQUIRE_EXT=nothing
-        )
-        == "compiled; ;"
-    )
-
-
 @pytest.mark.parametrize(
     ("lost", "says"),
     [
@@ -187,18 +176,6 @@ def test_it_says_what_was_installed_instead(
     (info / "WHEEL").write_text(f"Wheel-Version: 1.0\n{wheel}\n")
     path = os.pathsep.join([str(info.parent), str(copied)])
     assert told(TELL, PYTHONPATH=path) == f"plain Python; {says}; {says}"
-
-
-@pytest.mark.parametrize("stale", CHOSEN)
-def test_a_stale_extension_is_an_error(copied: pathlib.Path, stale: str) -> None:
-    """A stale source of either extension is an error of both, as they are compiled together. Plain Python is still available."""
-    (copied / f"aioproducer/{stale}.pyx").write_text("# newer still")
-    says = "ImportError: aioproducer.engine.append._fast_path is not made of the _fast_path.pyx beside it"
-    assert told(TELL, PYTHONPATH=str(copied)).startswith(says)
-    assert told(TELL, PYTHONPATH=str(copied), AIOPRODUCER_PURE="1").startswith("plain Python;")
-    for source in copied.rglob("*.pyx"):
-        source.unlink()  # as in a wheel
-    assert told(TELL, PYTHONPATH=str(copied)) == "compiled; ;"
 
 
 @pytest.mark.parametrize(

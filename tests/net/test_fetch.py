@@ -84,23 +84,6 @@ def why(asked: OidcSource) -> str:
 # Row 111: each fault of an endpoint, and the words for it
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ("refused", "answers 401: invalid_client (this client is locked)"),
-        ("unavailable", "answers 503: temporarily_unavailable"),
-        ("not-json", "answers what is no JSON object"),
-    ],
-)
-def test_row_111_an_endpoint_that_fails(endpoint: TokenServer, fault: Any, reason: str) -> None:
-    """Each is an error with the host, the status and no more, after one request; the next fetch succeeds."""
-    endpoint.fail(fault, times=1)
-    asked = source(endpoint.url)
-    assert why(asked) == reason
-    assert len(endpoint.requests) == 1
-    assert asked.fetch().principal == "orders"
-
-
 @pytest.mark.parametrize("fault", ["slow", "hanging"])
 def test_row_111_an_endpoint_that_does_not_answer(endpoint: TokenServer, fault: Any) -> None:
     """Neither silence nor a body of a byte now and then takes longer than the time for the whole answer."""

@@ -27,7 +27,6 @@ from tls_peers import (
     openssl_server,
     server_context,
     tls_in_front,
-    wants_a_client_certificate,
 )
 
 from aioproducer.core.metadata.cluster_metadata import Broker
@@ -257,48 +256,6 @@ async def test_what_one_iteration_decrypts_is_bounded() -> None:
     assert sum(played.near.turns) == 1_000_000
 
 
-@VERSIONS
-@jumping
-async def test_each_cut_of_the_handshake_ends_it(version: ssl.TLSVersion) -> None:
-    """Row 108: the connection ends behind each byte that the server sends; bytes come one by one, too."""
-    context = server_context(SERVER, version=version)
-
-    async def play(most: int) -> tuple[bool, int]:
-        """Cut behind `most` bytes. Returns whether the handshake succeeded, and how many bytes came."""
-        played, given = Played(context), 0
-        handshake = asyncio.ensure_future(played.client.handshake())
-        while not handshake.done() and given < most:
-            await asyncio.sleep(0)
-            for byte in played.answer():
-                if given == most:
-                    break
-                given += 1
-                played.client.data_received(bytes([byte]))
-                if given % 64 == 0:
-                    await asyncio.sleep(0)
-            await settle()
-        if not played.client.eof_received():
-            played.stream.close()
-        with contextlib.suppress(ConnectionResetError):
-            await handshake
-            await settle()
-            assert played.near.events == ["made", ("lost", None)]
-            return True, given
-        await settle()
-        assert played.near.events == []
-        assert played.stream.state == "closed"
-        return False, given
-
-    ended, size = await play(100_000)
-    assert ended
-    # every byte at the borders of records, a sample between them
-    cuts = sorted({*range(12), *range(12, size, 97), *range(size - 40, size)})
-    outcomes = [(await play(most))[0] for most in cuts]
-    assert outcomes[0] is False
-    assert outcomes.count(True) <= 40 if version is ssl.TLSVersion.TLSv1_2 else True
-    assert not outcomes[len(outcomes) // 2]
-
-
 @jumping
 async def test_a_truncated_answer_is_not_passed_on_and_the_end_is_seen() -> None:
     played = await Played(server_context(SERVER)).up()
@@ -360,20 +317,6 @@ async def test_a_close_that_no_peer_answers_ends_at_once() -> None:
     assert asyncio.get_running_loop().time() == began
 
 
-@OPENSSL
-@jumping
-async def test_an_alert_after_the_handshake_keeps_its_text() -> None:
-    """Row 110: TLS 1.3 tells a client certificate that is refused at the first read."""
-
-    server = server_context(SERVER, clients=CA, oldest=ssl.TLSVersion.TLSv1_3)
-    assert wants_a_client_certificate(server, CA)
-    pair = await Pair(server).up()
-    await settle()
-    assert "CERTIFICATE_REQUIRED" in str(pair.near.loss)
-    assert isinstance(pair.near.loss, ssl.SSLError)
-    assert pair.client.is_closing()
-
-
 @jumping
 async def test_an_alert_before_a_reset_in_the_same_iteration_keeps_its_text() -> None:
     played = Played(server_context(SERVER, clients=CA, version=ssl.TLSVersion.TLSv1_2))
@@ -392,23 +335,16 @@ async def test_an_alert_before_a_reset_in_the_same_iteration_keeps_its_text() ->
 
 
 @OPENSSL
-@pytest.mark.parametrize(
-    ("version", "order", "ends"),
-    [
-        ("-tls1_3", b"K\n", False),
-        ("-tls1_3", b"k\n", False),
-        ("-tls1_2", b"R\n", True),
-        ("-tls1_2", b"r\n", True),
-    ],
-)
+@pytest.mark.parametrize("order", [b"K\n", b"k\n"])
 @pytest.mark.asyncio
-async def test_a_peer_that_changes_keys_or_negotiates_anew(
-    tmp_path: pathlib.Path, version: str, order: bytes, ends: bool
-) -> None:
-    """Rows 98, 110: a key update of TLS 1.3 goes on; a renegotiation of TLS 1.2, which is off, ends the connection or is passed over."""
+async def test_a_peer_that_changes_keys(tmp_path: pathlib.Path, order: bytes) -> None:
+    """Row 110: a key update of TLS 1.3 goes on. tests/scenarios/test_tls_peers.py has the renegotiation of TLS 1.2."""
     files = SERVER.write(tmp_path, "server")
     receiver, seen = Receiver(), []
-    async with openssl_server(version, "-cert", str(files.pem), "-naccept", "1") as (server, port):
+    async with openssl_server("-tls1_3", "-cert", str(files.pem), "-naccept", "1") as (
+        server,
+        port,
+    ):
         assert server.stdin is not None
         assert server.stdout is not None
         contexts = TlsContexts(TlsSettings(ssl_truststore_certificates=CA.pem.decode()))
@@ -423,20 +359,15 @@ async def test_a_peer_that_changes_keys_or_negotiates_anew(
         await server.stdout.readuntil(b"before")
         server.stdin.write(order)
         await server.stdin.drain()
-        if ends:
-            while len(receiver.events) < 2:
-                await asyncio.sleep(0.01)
-            assert isinstance(receiver.events[1], tuple)
-        else:
-            while ("read", 24) not in seen:
-                await asyncio.sleep(0.01)
-            server.stdin.write(b"behind the update\n")
-            while b"behind" not in receiver.data:
-                await asyncio.sleep(0.01)
-            stream.write(b"after\n")
-            await server.stdout.readuntil(b"after")
-            # OpenSSL answers before its next write
-            assert (("write", 24) in seen) is (order == b"K\n")
+        while ("read", 24) not in seen:
+            await asyncio.sleep(0.01)
+        server.stdin.write(b"behind the update\n")
+        while b"behind" not in receiver.data:
+            await asyncio.sleep(0.01)
+        stream.write(b"after\n")
+        await server.stdout.readuntil(b"after")
+        # OpenSSL answers before its next write
+        assert (("write", 24) in seen) is (order == b"K\n")
         stream.close()
         while not isinstance(receiver.events[-1], tuple):
             await asyncio.sleep(0.01)

@@ -265,18 +265,6 @@ async def test_errors_are_told_with_their_place() -> None:
 
 
 @jumping
-async def test_a_parked_record_is_told_of_when_it_has_ended() -> None:
-    """The send waited for its topic, and then its record was queued."""
-    heard = Heard()
-    async with running(interceptors=[heard]) as (cluster, producer):
-        send = asyncio.create_task(producer.send("later", b"x"))
-        await asyncio.sleep(1)
-        cluster.create_topic("later")
-        await (await send)
-        assert heard.ends == [(0, b"1")]
-
-
-@jumping
 async def test_they_hear_before_the_task_that_waits_and_the_callbacks() -> None:
     """INT-02: the interceptor hears first, then the callbacks, then the task."""
     order: list[str] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import random
 import struct
 import tracemalloc
@@ -378,9 +377,21 @@ async def test_a_row_that_cannot_be_one_is_named_and_all_before_it_is_sent(
         assert len(cluster.values("orders")) == 2
 
 
+def send_rows(producer: Producer[Any, Any], values: pa.Array) -> Any:
+    return producer.send_columns("orders", values=values)
+
+
+def send_records(producer: Producer[Any, Any], values: pa.Array) -> Any:
+    return producer.send_many("orders", values.to_pylist())
+
+
+BULK = pytest.mark.parametrize("send", [send_rows, send_records])
+
+
+@BULK
 @jumping
-async def test_memory_that_does_not_come_ends_it() -> None:
-    """`send_columns` raises BufferExhausted after max_block_ms and reports the queued rows. Sends queued behind it wait as long as that."""
+async def test_memory_that_does_not_come_ends_it(send: Any) -> None:
+    """The call raises BufferExhausted after max_block_ms and reports the queued rows. Sends queued behind it wait as long as that."""
     async with running(buffer_memory=40_000, batch_size=4000, max_block_ms=1000) as (
         cluster,
         producer,
@@ -388,7 +399,7 @@ async def test_memory_that_does_not_come_ends_it() -> None:
         await producer.partitions_for("orders")
         hang = cluster.hang("Produce")
         with pytest.raises(BufferExhausted) as raised:
-            await producer.send_columns("orders", values=numbered(200, 900))
+            await send(producer, numbered(200, 900))
         queued = Deliveries.of(raised.value)
         assert 0 < len(queued) < 200
         assert producer.buffer_available >= 0
@@ -429,8 +440,9 @@ async def test_an_unknown_topic_a_missing_partition_and_a_closed_producer_end_it
         await producer.send_columns("orders", values=numbered(0))
 
 
+@BULK
 @jumping
-async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
+async def test_stop_ends_it_and_what_is_queued_is_sent(send: Any) -> None:
     """The call raises ProducerClosed and reports the first rows as queued. Those are sent."""
     async with FakeCluster(memory=True) as cluster:
         cluster.create_topic("orders", partitions=2)
@@ -439,9 +451,7 @@ async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
         ) as producer:
             await producer.partitions_for("orders")
             hang = cluster.hang("Produce")
-            sending = asyncio.create_task(
-                producer.send_columns("orders", values=numbered(3000, 500))
-            )
+            sending = asyncio.create_task(send(producer, numbered(3000, 500)))
             await turns(20)
             stopping = asyncio.create_task(producer.stop())
             await turns(2)
@@ -706,20 +716,6 @@ async def test_a_batch_that_is_too_large_for_its_broker_is_cut() -> None:
         assert [metadata.serialized_value_size for metadata in told] == list(range(200))
         assert [metadata.timestamp_ms for metadata in told] == list(range(200))
         assert cluster.values("orders", 0) == values
-
-
-@jumping
-async def test_failures_that_nobody_looks_at_are_not_silent(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with running() as (cluster, producer):
-        await producer.partitions_for("orders")
-        cluster.fail("Produce", "INVALID_RECORD")
-        with caplog.at_level(logging.WARNING):
-            await producer.send_columns("orders", values=numbered(10))
-            await producer.flush()
-            gc.collect()
-        assert caplog.text.count("10 records failed") == 1
 
 
 @pytest.mark.parametrize("name", ["value_serializer", "key_serializer"])

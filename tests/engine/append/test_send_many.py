@@ -15,7 +15,6 @@ from whole import jumping, running, turns
 
 from aioproducer import Deliveries, Producer, Record
 from aioproducer.errors import (
-    BufferExhausted,
     DeliveryError,
     MetadataTimeout,
     ProducerClosed,
@@ -232,23 +231,6 @@ async def test_a_failure_tells_what_is_queued(trouble: str, at: int) -> None:
 
 
 @jumping
-async def test_memory_that_does_not_come_ends_it() -> None:
-    """`send_many` raises BufferExhausted after max_block_ms and reports the queued records."""
-    async with running(buffer_memory=20_000, batch_size=4000, max_block_ms=1000) as (
-        cluster,
-        producer,
-    ):
-        await producer.partitions_for("orders")
-        hang = cluster.hang("Produce")
-        with pytest.raises(BufferExhausted) as raised:
-            await producer.send_many("orders", numbered(100, 900))
-        queued = Deliveries.of(raised.value)
-        assert 0 < len(queued) < 100
-        hang.release()
-        assert (await queued.wait()).acknowledged == len(queued)
-
-
-@jumping
 async def test_an_unknown_topic_and_a_closed_producer_end_it() -> None:
     """`send_many` raises the same errors as a send."""
     async with running(max_block_ms=500, allow_auto_create_topics=False) as (_, producer):
@@ -260,29 +242,6 @@ async def test_an_unknown_topic_and_a_closed_producer_end_it() -> None:
                 await producer.send_many(topic, [b"v"])
     with pytest.raises(ProducerClosed):
         await producer.send_many("orders", [])
-
-
-@jumping
-async def test_stop_ends_it_and_what_is_queued_is_sent() -> None:
-    """The call raises ProducerClosed and reports the first records as queued. Those are sent."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with Producer(
-            **cluster.client_options, buffer_memory=30_000, batch_size=4000
-        ) as producer:
-            await producer.partitions_for("orders")
-            hang = cluster.hang("Produce")
-            sending = asyncio.create_task(producer.send_many("orders", numbered(300, 500)))
-            await turns(20)
-            stopping = asyncio.create_task(producer.stop())
-            await turns(2)
-            hang.release()
-            with pytest.raises(ProducerClosed) as raised:
-                await sending
-            await stopping
-            queued = Deliveries.of(raised.value)
-            assert await logged(cluster, queued) == numbered(300, 500)[: len(queued)]
-            assert len(cluster.values("orders")) == len(queued) > 0
 
 
 @jumping

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import itertools
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -132,17 +131,6 @@ def asked(fake: FakeCluster) -> list[list[str]]:
 
 
 @jumping
-async def test_bootstrap_goes_on_to_the_next_address() -> None:
-    """Row 1: at once."""
-    async with FakeCluster(memory=True) as fake:
-        began = now()
-        async with refreshing(fake.network, "dead:1", "dead:2", fake.bootstrap_servers) as table:
-            assert now() == began
-            assert table.updater.view.cluster_id == fake.cluster_id
-        await settle()
-
-
-@jumping
 async def test_an_address_that_hangs_holds_up_the_next_for_a_moment_only() -> None:
     """Row 4: a black hole, or a broker that stands still, takes ten seconds to be given up; others are asked after one."""
     async with FakeCluster(brokers=2, memory=True) as fake:
@@ -191,38 +179,6 @@ async def test_a_failed_bootstrap_names_every_address_and_its_reason() -> None:
     table.cluster.close(now=True)
     await settle()
     assert table.tasks.alive == []
-
-
-@jumping
-async def test_a_bootstrap_that_is_cancelled_leaves_nothing() -> None:
-    """While it asks, or between two rounds."""
-    for dialer in (ScriptedDialer(), ScriptedDialer(lambda _: asyncio.sleep(1000))):
-        table = Table(dialer, "mute:1")
-        task = asyncio.ensure_future(table.updater.bootstrap(60))
-        await asyncio.sleep(1.5)
-        task.cancel()
-        await asyncio.wait([task])
-        table.cluster.close(now=True)
-        await settle()
-        assert table.tasks.alive == []
-
-
-@jumping
-async def test_it_needs_no_bootstrap_of_its_own() -> None:
-    """`start(wait=False)`: the task finds the brokers when they come up."""
-    async with FakeCluster(memory=True) as fake:
-        fake.create_topic("t")
-        await fake.brokers[1].stop()
-        async with refreshing(fake.network, fake.bootstrap_servers, bootstraps=False) as table:
-            table.want("t")
-            await asyncio.sleep(30)
-            assert table.told == []
-            assert "nobody listens" in str(table.updater.schedule.trouble)
-            await fake.brokers[1].start()
-            await asyncio.sleep(2)
-            assert table.names() == ["t"]
-            assert table.updater.schedule.trouble is None
-        await settle()
 
 
 @jumping
@@ -450,45 +406,6 @@ async def test_an_old_broker_throttles_by_itself() -> None:
 
 @pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
 @jumping
-async def test_brokers_that_move_are_found_again_at_the_bootstrap_addresses(
-    *, rebootstraps: bool
-) -> None:
-    """Row 27, KIP-899: all known ones are gone, and the name stands for others by now. `none` goes on asking those that it knew."""
-
-    class Names:
-        at = ""
-
-        async def resolve(self, host: str) -> Sequence[str]:
-            return [self.at if host == "boot" else host]
-
-        async def canonical_name(self, address: str) -> str:
-            return address
-
-    async with FakeCluster(memory=True) as fake:
-        broker, names = fake.brokers[1], Names()
-        fake.create_topic("t")
-        names.at, port = broker.host, broker.port
-        async with refreshing(
-            fake.network, f"boot:{port}", resolver=names, rebootstraps=rebootstraps
-        ) as table:
-            table.want("t")
-            await settle()
-            await broker.stop()
-            names.at = "moved"
-            broker._listens_on = ("moved", port)
-            broker.advertise("moved", port)
-            table.updater.schedule.request_update(["t"])
-            await asyncio.sleep(5)
-            await broker.start()
-            count = len(asked(fake))
-            await asyncio.sleep(5)
-            assert (len(asked(fake)) > count) is rebootstraps
-            assert (table.updater.view.brokers[1].host == "moved") is rebootstraps
-        await settle()
-
-
-@pytest.mark.parametrize("rebootstraps", [True, False], ids=["rebootstrap", "none"])
-@jumping
 async def test_brokers_that_do_not_answer_for_long_are_forgotten(*, rebootstraps: bool) -> None:
     """KIP-1102: connections stand and nothing comes."""
     async with with_fake(
@@ -571,26 +488,6 @@ async def test_an_answer_with_an_error_changes_nothing() -> None:
 
 
 @jumping
-async def test_a_known_broker_of_another_cluster_is_not_believed(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Another cluster has that address by now. The updater ignores the answer, with a warning, and starts over at the bootstrap addresses.
-
-    Records must not go to the wrong cluster. It starts over each ten seconds at most: a balancer may lead to several clusters.
-    """
-    async with with_fake(brokers=2) as (table, fake):
-        bootstrap = table.cluster.bootstrap
-        for number in range(4):
-            fake.rewrite("Metadata", lambda answer: setattr(answer, "cluster_id", "other"), times=1)
-            table.want(f"t{number}")
-            await asyncio.sleep(1)
-        assert set(table.names()) == {f"t{number}" for number in range(4)}
-        assert table.updater.view.cluster_id == fake.cluster_id
-        assert table.cluster.bootstrap != bootstrap
-        assert caplog.text.count("belongs to cluster 'other'") == 1
-
-
-@jumping
 async def test_the_brokers_are_asked_for_when_an_address_led_to_another_cluster() -> None:
     """Also without any topic, as in a resolver; the connection that found it is not used."""
     async with with_fake(brokers=2) as (table, fake):
@@ -600,44 +497,7 @@ async def test_the_brokers_are_asked_for_when_an_address_led_to_another_cluster(
         assert len(asked(fake)) == before + 1
 
 
-@jumping
-async def test_another_cluster_behind_a_bootstrap_address_is_gone_to(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The updater follows the bootstrap address to the other cluster, as for a fail-over.
-
-    It asks there for all topics in use, and logs a warning.
-    """
-    async with with_fake() as (table, fake):
-        table.want("t")
-        await settle()
-        fake.cluster_id = "other"
-        table.cluster.rebootstrap()
-        fake.create_topic("u")
-        table.want("u")
-        await asyncio.sleep(1)
-        assert table.updater.view.cluster_id == "other"
-        assert sorted(table.updater.view.topics) == ["t", "u"]
-        assert [record.levelno for record in caplog.records] == [logging.WARNING]
-        assert "belongs to cluster 'other'" in caplog.text
-
-
 # The contents of requests and answers
-
-
-@pytest.mark.parametrize("auto_create", [True, False])
-@jumping
-async def test_topics_are_made_only_if_it_is_allowed(*, auto_create: bool) -> None:
-    """`allow_auto_create_topics`."""
-    async with FakeCluster(memory=True, auto_create=True) as fake:
-        async with refreshing(
-            fake.network, fake.bootstrap_servers, allow_auto_create_topics=auto_create
-        ) as table:
-            table.want("made")
-            await asyncio.sleep(1)
-            assert ("made" in [topic.name for topic in fake.topics]) is auto_create
-            assert ([topic.error is None for topic in table.told][-1]) is auto_create
-        await settle()
 
 
 @jumping
@@ -651,24 +511,6 @@ async def test_a_broker_that_cannot_be_forbidden_to_make_topics() -> None:
         await table.tasks.end()
         await settle()
         assert fake.requests("Metadata") == []
-
-
-@jumping
-async def test_a_hint_is_followed_without_a_request() -> None:
-    """KIP-951: the view, the nodes and the topic's owner know it."""
-    async with with_fake() as (table, fake):
-        table.want("t")
-        await settle()
-        table.told.clear()
-        endpoints = [message("Produce.response.node_endpoints", node_id=7, host="seven", port=7)]
-        assert table.updater.hint("t", 1, 7, 5, endpoints)
-        assert [partition.leader for partition in table.told[0].partitions] == [1, 7]
-        assert table.cluster.node(7).where == "seven:7"  # type: ignore[union-attr]
-        assert not table.updater.hint("t", 1, 1, 5)
-        assert not table.updater.hint("other", 0, 1, 5)
-        await asyncio.sleep(10)
-        assert asked(fake) == [[], ["t"]]
-        assert len(table.told) == 1
 
 
 @contextlib.asynccontextmanager

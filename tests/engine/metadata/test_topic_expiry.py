@@ -193,19 +193,6 @@ async def test_a_producer_whose_epochs_are_used_up_by_topics_that_come_back() ->
 
 
 @jumping
-async def test_a_topic_that_was_made_anew_meanwhile() -> None:
-    """The topic has another id and other partitions by then: the producer treats it as any new topic."""
-    async with running(**OPTIONS) as (cluster, producer):
-        await producer.send_and_wait("orders", b"old", partition=1)
-        await asyncio.sleep(IDLE + 1)
-        cluster.delete_topic("orders")
-        cluster.create_topic("orders", partitions=5)
-        metadata = await producer.send_and_wait("orders", b"new", partition=4)
-        assert (metadata.partition, metadata.offset) == (4, 0)
-        assert await producer.partitions_for("orders") == set(range(5))
-
-
-@jumping
 async def test_a_topic_that_is_gone_when_it_comes_back() -> None:
     """The send fails with MetadataTimeout, as for any topic that does not exist."""
     async with running(**OPTIONS, max_block_ms=1000) as (cluster, producer):

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from whole import jumping, now, running, turns
 
-from aioproducer import Producer
 from aioproducer.errors import BrokerError, MetadataTimeout
 from aioproducer.testing import FakeCluster
 
@@ -75,25 +74,6 @@ async def test_a_wait_for_one_topic_holds_up_no_other() -> None:
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-
-
-@pytest.mark.parametrize(
-    ("topic", "name"),
-    [("bad topic!", "INVALID_TOPIC_EXCEPTION"), ("secret", "TOPIC_AUTHORIZATION_FAILED")],
-)
-@jumping
-async def test_a_topic_that_is_refused_fails_at_once(topic: str, name: str) -> None:
-    """The send fails at once, not after max_block_ms, and so does the next one. The producer continues to work."""
-    async with running() as (cluster, producer):
-        if name.startswith("TOPIC"):
-            cluster.fail("Metadata", name, topic=topic, times=2)
-        for _ in range(2):
-            began = now()
-            with pytest.raises(BrokerError) as raised:
-                await producer.send(topic, b"v")
-            assert raised.value.name == name
-            assert now() - began < 0.1
-        await producer.send_and_wait("orders", b"v")
 
 
 @jumping
@@ -167,15 +147,6 @@ async def test_a_partition_beyond_the_last_is_waited_for() -> None:
         assert (await flush).acknowledged == 3
         assert cluster.values("orders", 4) == [b"0", b"1", b"2"]
         await asyncio.gather(*tasks)
-
-
-@jumping
-async def test_a_partition_that_never_comes_fails_its_send_only() -> None:
-    """The send raises MetadataTimeout, which names the number of partitions. Other sends continue."""
-    async with running(max_block_ms=500) as (_, producer):
-        with pytest.raises(MetadataTimeout, match="has 2 partitions, and partition 7 did not come"):
-            await producer.send("orders", b"v", partition=7)
-        await producer.send_and_wait("orders", b"v")
 
 
 @jumping
@@ -261,28 +232,6 @@ async def test_a_cancelled_wait_for_a_topic_ends_the_asking() -> None:
         before = len(cluster.requests("Metadata"))
         await asyncio.sleep(100)
         assert len(cluster.requests("Metadata")) == before
-
-
-@jumping
-async def test_metadata_is_asked_anew_when_it_is_old() -> None:
-    """The producer refreshes the metadata of the topics in use at its maximum age, also after brokers did not respond for a while."""
-    async with running(metadata_max_age_ms=1000) as (cluster, producer):
-        await producer.send_and_wait("orders", b"v")
-        before = len(cluster.requests("Metadata"))
-        await asyncio.sleep(10.5)
-        assert len(cluster.requests("Metadata")) - before == pytest.approx(10, abs=1)
-        cluster.fail("Metadata", disconnect="before", times=3)
-        await asyncio.sleep(5)
-        assert len(cluster.requests("Metadata")) - before < 40
-
-
-@jumping
-async def test_a_large_answer_is_decoded_in_slices() -> None:
-    """The response has thousands of partitions. The producer finds the last one and sends to it."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=4000)
-        async with Producer(**cluster.client_options) as producer:
-            assert (await producer.send_and_wait("orders", b"v", partition=3999)).partition == 3999
 
 
 @jumping

@@ -98,10 +98,3 @@ def test_a_failed_batch_fails_its_transaction() -> None:
     assert (gate.is_open, path.fast) == (False, {})
     with pytest.raises(TransactionAbortable, match="it broke"):
         gate.check_send()
-
-
-def test_records_are_refused_outside_a_transaction() -> None:
-    gate = made()
-    assert not gate.is_open
-    with pytest.raises(UsageError):
-        gate.check_send()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jumping import jumping, run, settle
+from jumping import run, settle
 from nodes import now
 
 from aioproducer.config import ProducerConfig
@@ -23,11 +23,8 @@ from aioproducer.errors import (
     DeliveryError,
     Persisted,
     ProducerClosed,
-    RecordTooLarge,
     TransactionAborted,
-    TransactionTimeout,
     UsageError,
-    broker_error,
 )
 from tests.engine.append.parts import Parts as AppendParts, engine_context
 
@@ -116,24 +113,6 @@ async def test_the_fast_path_is_open_within_transactions_alone(stage: Stage) -> 
 
 
 @staged
-async def test_begin_waits_for_the_id_for_max_block_ms(stage: Stage) -> None:
-    """The error says what is waited for. A begin that is cancelled meanwhile opens nothing."""
-    began = now()
-    with pytest.raises(
-        TransactionTimeout,
-        match=r"begin_transaction\(\) did not end within max_block_ms=2000: .*FindCoordinator",
-    ):
-        await stage.manager.begin()
-    assert now() - began == pytest.approx(2)
-    begin = asyncio.ensure_future(stage.manager.begin())
-    await settle()
-    begin.cancel()
-    await asyncio.wait([begin])
-    stage.grant()
-    assert stage.manager.transaction.state is State.READY
-
-
-@staged
 async def test_a_call_that_is_cancelled_leaves_its_operation_going_on(stage: Stage) -> None:
     """The same call waits for it again; another one is refused."""
     stage.grant()
@@ -158,49 +137,6 @@ async def test_the_end_of_the_producer_ends_every_wait(stage: Stage) -> None:
         await begin
     with pytest.raises(ProducerClosed, match="it stopped"):
         stage.manager.check_running()
-
-
-@pytest.mark.parametrize("level", [1, 2])
-@jumping
-async def test_a_partition_is_held_until_the_transaction_has_it(level: int) -> None:
-    """Its first batch asks for that; in version 2 the Produce request adds it."""
-    stage = Stage(level=level)
-    stage.grant()
-    await stage.manager.begin()
-    stage.append.place()
-    queue = stage.append.routing.queues[0]
-    assert queue.is_held is (level == 1)
-    if level == 1:
-        stage.manager.transaction.pending.clear()
-        stage.manager._move()
-    assert not queue.is_held
-    assert len(stage.append.sent()) == 1
-
-
-@pytest.mark.parametrize(
-    ("error", "fails"),
-    [
-        (RecordTooLarge("it is"), True),
-        (broker_error("TOPIC_AUTHORIZATION_FAILED"), True),
-        (UsageError("no topic"), False),
-        (None, False),
-    ],
-)
-@jumping
-async def test_a_refused_record_that_is_missing_fails_its_transaction(
-    error: Any, fails: bool
-) -> None:
-    """A mistake of the caller's does not: it was told."""
-    stage = Stage()
-    stage.grant()
-    await stage.manager.begin()
-    stage.path.fast = {"orders": stage.append.routing}
-    stage.gate.on_refused("orders", error)
-    assert stage.manager.transaction.state is (
-        State.ABORTABLE_ERROR if fails else State.IN_TRANSACTION
-    )
-    assert stage.gate.is_open is not fails
-    assert bool(stage.path.fast) is not fails, "the fast path is closed at once"
 
 
 @staged
