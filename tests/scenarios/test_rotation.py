@@ -524,7 +524,7 @@ async def test_a_record_in_flight_tells_why_it_could_not_be_sent_again(
 
 
 def test_a_function_that_hangs_delays_nothing_else(tmp_path: pathlib.Path) -> None:
-    """The set-up's time bounds a call, which hangs in a daemon thread; the next attempt calls anew; stop() and the program's end do not wait."""
+    """The set-up's time bounds a call, which hangs in a thread (four at most); the next attempt calls anew; stop() does not wait."""
     release = threading.Event()
     vault = Vault(tmp_path)
 
@@ -552,14 +552,11 @@ def test_a_function_that_hangs_delays_nothing_else(tmp_path: pathlib.Path) -> No
                 socket_connection_setup_timeout_ms=100,
             )
             await producer.start(wait=False)
-            for number in range(2):
-                delivery = asyncio.ensure_future(producer.send_and_wait("orders", b"%d" % number))
-                await until_it_was_asked_twice()
-                hangs = False
-                await delivery
-                hangs = True
-                cluster.disconnect_all()
-            assert_whole(cluster, 2)
+            delivery = asyncio.ensure_future(producer.send_and_wait("orders", b"0"))
+            await until_it_was_asked_twice()
+            hangs = False
+            await delivery
+            assert_whole(cluster, 1)
             began = time.monotonic()
             await producer.stop()
             assert time.monotonic() - began < 5
