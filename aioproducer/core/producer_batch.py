@@ -312,11 +312,9 @@ class TopicState:
         used_at: when a batch was last opened for the topic, or the topic was asked about.
         stamps_time: its brokers set the append time on records, as shown by the latest answer that cannot be a duplicate's.
         is_narrow: a broker refused a batch of it as too large: no batch exceeds `batch_size` from then on.
-        is_anew: it was deleted and created again, so that a partition which it has no longer does not come by waiting.
     """
 
     __slots__ = (
-        "is_anew",
         "is_narrow",
         "queues",
         "share",
@@ -335,7 +333,6 @@ class TopicState:
         self.share: int = 0
         self.used_at: float = 0.0
         self.is_narrow: bool = False
-        self.is_anew: bool = False
         self.stamps_time: bool = False
 
     def leave(self, queue: PartitionQueue) -> None:

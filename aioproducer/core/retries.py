@@ -72,11 +72,9 @@ def over(
 
 
 def _is_gone(batch: ProducerBatch, error: BrokerError | TransportError) -> bool:
-    """Return whether the partition of a batch is none of its topic's, which was made anew: it does not come with a later attempt."""
-    queue, routing = batch.queue, batch.queue.routing
+    """Return whether a broker misses a partition that its topic no longer has: a topic loses partitions only when it is made anew."""
     return (
-        queue.partition >= len(routing.queues)
-        and routing.is_anew
+        batch.queue.partition >= len(batch.queue.routing.queues)
         and isinstance(error, BrokerError)
         and error.name in _MISSING
     )

@@ -61,7 +61,6 @@ def _rerouting(
     """Return a new topic routing without the placement of the old one. Partitions of the old one keep their batches."""
     is_anew = topic.topic_id not in (before.topic_id, NO_ID)
     routing = TopicRouting(topic.name, before.topic_id, partition_queues.availability)
-    routing.is_anew = is_anew or before.is_anew
     gone = {queue.partition: queue for queue in before.gone}
     routing.queues += before.queues[: len(topic.partitions)]
     for index in range(len(routing.queues), len(topic.partitions)):
@@ -92,8 +91,7 @@ def _rerouting(
 def retiring(partition_queues: PartitionQueues, topic: TopicView) -> Generator[None, None, None]:
     """Close the partitions that the topic no longer has, after `installing`. Each is dropped when its last batch has ended.
 
-    A batch that waits for such a partition is still sent, to a broker that will refuse it, until its deadline: a broker that lags may
-    report too few partitions. Of a topic that was made anew, the first refusal is the last (`retries.over`).
+    A batch that waits for such a partition is still sent, to a broker that will refuse it: then it fails (`retries.over`).
     """
     routing, leaders = partition_queues.routings[topic.name], topic.partitions
     gone = routing.gone
