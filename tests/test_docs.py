@@ -10,8 +10,6 @@ import textwrap
 
 import pytest
 
-from tests.tools import doc_blocks
-
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = sorted(
     [
@@ -91,20 +89,3 @@ def test_a_page_that_is_made_of_code_is_up_to_date(maker: str, page: str) -> Non
     made = runpy.run_path(str(ROOT / "docs" / maker))["page"]
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     assert made(*[text] * len(inspect.signature(made).parameters)) == text
-
-
-def test_each_block_says_what_it_uses(tmp_path: pathlib.Path) -> None:
-    """Each Python block of a page is a module for type checkers (`nox -s types`), on the lines of its page; a name that nothing makes is refused."""
-    assert (
-        doc_blocks.write(tmp_path) == len(doc_blocks.blocks()) == len(list(tmp_path.iterdir())) > 40
-    )
-    [first, *_] = doc_blocks.blocks()
-    page = (ROOT / first.page).read_text(encoding="utf-8").splitlines()
-    assert (tmp_path / f"{first.name}.py").read_text(encoding="utf-8").splitlines()[
-        first.line :
-    ] == page[first.line :][: first.code.count("\n")]
-    with pytest.raises(NameError, match=r"docs/page.md:3: unheard_of: declare it"):
-        doc_blocks.module(
-            doc_blocks.Block("docs/page.md", 3, "await producer.send(unheard_of)\n"),
-            frozenset({"producer"}),
-        )

@@ -167,14 +167,11 @@ def raises(*_arguments: Any) -> int:
     [
         (raises, "raised ValueError for 't'"),
         (lambda *_: 4, "chose 4 for 't', which has partitions 0 to 3"),
-        (lambda *_: -1, "chose -1"),
-        (lambda *_: None, "chose NoneType"),
         (lambda *_: 1.0, "chose float"),
-        (lambda *_: True, "chose True"),
         (lambda *_: CANARY, "chose bytes"),
         (lambda *_: 10**30, "chose 1000"),
     ],
-    ids=["raises", "too large", "negative", "none", "float", "bool", "the key", "huge"],
+    ids=["raises", "too large", "float", "the key", "huge"],
 )
 def test_what_must_not_be_chosen(function: Choose, text: str) -> None:
     """Java checks only for negative ones, and leaves the record to its time-out (SND-13)."""

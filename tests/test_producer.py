@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import pickle
 import sys
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import on_both, producer_on
 
 from aioproducer import Producer, ProducerConfig, TransactionResolver
-from aioproducer.engine import chosen_build
-from aioproducer.errors import ConfigError, ProducerClosed, SerializationError, UsageError
-from aioproducer.serializers import json_serializer, string_serializer
+from aioproducer.errors import ConfigError, UsageError
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -110,139 +106,6 @@ async def test_anything_like_bytes_is_a_key_or_a_value(odd: Any) -> None:
             assert {record.key for record in records} == {plain}
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "text"),
-    [
-        (lambda send: send("", b"v"), UsageError, "non-empty"),
-        (lambda send: send(None, b"v"), UsageError, "NoneType"),
-        (lambda send: send(["orders"], b"v"), UsageError, "list"),
-        (lambda send: send("orders", "text"), SerializationError, "value for 'orders' is str"),
-        (lambda send: send("orders", 7), SerializationError, "value for 'orders' is int"),
-        (lambda send: send("orders", b"v", "text"), SerializationError, "key for 'orders' is str"),
-        (lambda send: send("orders", b"v", 0), SerializationError, "key for 'orders' is int"),
-        (lambda send: send("orders", b"v", partition=-1), UsageError, "partition=-1"),
-        (lambda send: send("orders", b"v", partition=True), UsageError, "partition=True"),
-        (lambda send: send("orders", b"v", partition="0"), UsageError, "partition=str"),
-        (lambda send: send("orders", b"v", timestamp_ms=-1), UsageError, "timestamp_ms=-1"),
-        (lambda send: send("orders", b"v", timestamp_ms=1.5), UsageError, "timestamp_ms=1.5"),
-        (lambda send: send("orders", b"v", timestamp_ms=2**63), UsageError, "timestamp_ms="),
-        (lambda send: send("orders", b"v", headers=[("a",)]), UsageError, "header"),
-        (lambda send: send("orders", b"v", headers=[(1, b"v")]), UsageError, "header"),
-        (lambda send: send("orders", b"v", headers=[("a", 7)]), UsageError, "header"),
-        (lambda send: send("orders", b"v", headers=7), UsageError, "header"),
-    ],
-)
-@pytest.mark.asyncio
-async def test_a_callers_mistake_is_said_before_anything_is_queued(
-    call: Callable[..., Any], error: type[Exception], text: str
-) -> None:
-    """The error's text says what was wrong. The next record is sent."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with Producer(**cluster.client_options) as producer:
-            await producer.send_and_wait("orders", b"v", b"k")
-            free = producer.buffer_available
-            with pytest.raises(error, match=text):
-                await call(producer.send)
-            assert producer.buffer_available == free
-            assert (await producer.send_and_wait("orders", b"v")).offset == 1
-
-
-@pytest.mark.asyncio
-async def test_serializers_make_the_bytes() -> None:
-    """The serializers serialize keys and values, and not None. A key's partition is the one of its bytes."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=5)
-        async with Producer(
-            **cluster.client_options,
-            key_serializer=string_serializer,
-            value_serializer=json_serializer,
-        ) as producer:
-            told = [
-                await producer.send_and_wait("orders", value, "key")
-                for value in ({"a": 1}, None, [1, "ü"])
-            ]
-        async with Producer(**cluster.client_options) as producer:
-            told.append(await producer.send_and_wait("orders", b"4", b"key"))
-        assert len({metadata.partition for metadata in told}) == 1
-        values = cluster.values("orders", told[0].partition)
-        assert [None if value is None else json.loads(value) for value in values] == [
-            {"a": 1},
-            None,
-            [1, "ü"],
-            4,
-        ]
-
-
-@pytest.mark.asyncio
-async def test_a_serializer_that_fails_fails_its_send() -> None:
-    """It raises, gives no bytes, or gives a coroutine."""
-
-    async def coroutine() -> bytes:
-        return b""
-
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        for serializer in (lambda _value: 1 / 0, lambda _value: "text", lambda _value: coroutine()):
-            async with Producer(**cluster.client_options, value_serializer=serializer) as producer:
-                with pytest.raises(SerializationError, match="value_serializer"):
-                    await producer.send("orders", b"v")
-        assert cluster.values("orders") == []
-
-
-@pytest.mark.asyncio
-async def test_a_partitioner_of_the_users_chooses() -> None:
-    """Also for records without a key, not for those with a partition; what it must not choose is refused."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        async with Producer(
-            **cluster.client_options,
-            partitioner=lambda key, partitions: partitions - 1 if key is None else len(key),
-        ) as producer:
-            assert (await producer.send_and_wait("orders", b"v")).partition == 2
-            assert (await producer.send_and_wait("orders", b"v", b"k")).partition == 1
-            assert (await producer.send_and_wait("orders", b"v", b"k", partition=0)).partition == 0
-            with pytest.raises(UsageError, match="chose 5"):
-                await producer.send("orders", b"v", b"12345")
-        async with Producer(
-            **cluster.client_options, partitioner=lambda _key, _partitions: 1 // 0
-        ) as producer:
-            with pytest.raises(UsageError, match="ZeroDivisionError"):
-                await producer.send("orders", b"v")
-
-
-@pytest.mark.asyncio
-async def test_records_without_a_key_change_partition_with_the_batch() -> None:
-    """KIP-794: `batch_size` bytes to one, then as many to another."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=4)
-        async with Producer(
-            **cluster.client_options, batch_size=500, partitioner_adaptive_partitioning_enable=False
-        ) as producer:
-            deliveries = [await producer.send("orders", b"." * 40) for _ in range(200)]
-            partitions = [(await delivery).partition for delivery in deliveries]
-        assert set(partitions) == {0, 1, 2, 3}
-        changes = sum(one != other for one, other in pairwise(partitions))
-        assert 15 < changes < 40
-
-
-@pytest.mark.asyncio
-async def test_its_text_says_how_it_stands() -> None:
-    """The repr says not started, running or stopped, and how much memory is free."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        producer = Producer(**cluster.client_options)
-        assert repr(producer).endswith("not started>")
-        assert producer.buffer_available == producer.config.buffer_memory
-        async with producer:
-            delivery = await producer.send("orders", b"v")
-            assert "running" in repr(producer)
-            assert "0 waiting" in repr(producer)
-            assert producer.buffer_available < producer.config.buffer_memory
-            await delivery
-        assert "stopped" in repr(producer)
-
-
 def test_the_constructor_touches_no_loop_and_checks_its_options() -> None:
     """Unknown names, and options beside a config."""
     producer: Producer[bytes, bytes] = Producer(bootstrap_servers="broker:9092")
@@ -274,26 +137,6 @@ def test_a_start_outside_of_asyncio_says_what_it_needs(kind: Any, options: dict[
             enter().send(None)
     with pytest.raises(StopIteration):
         made.stop().send(None)
-
-
-@pytest.mark.asyncio
-async def test_a_forked_child_may_not_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connections and its loop are the parent's."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with Producer(**cluster.client_options) as producer:
-            await producer.send_and_wait("orders", b"v", b"k")
-            engine: Any = producer._engine
-            with monkeypatch.context() as patch:
-                patch.setattr("os.getpid", lambda: -1)
-                engine.forget_fork()
-                with pytest.raises(ProducerClosed, match="forked"):
-                    await producer.send("orders", b"v", b"k")
-            engine._fast_path.here, engine._fast_path.fast = (
-                chosen_build.here(),
-                engine.parts.partition_queues.routings,
-            )
-            await producer.send_and_wait("orders", b"v", b"k")
 
 
 @pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
-import pytest
 from batches import FULL
 from hypothesis import given, strategies as st
 
@@ -16,8 +15,6 @@ from aioproducer.core.availability import Availability
 from aioproducer.core.metadata.cluster_metadata import NO_ID
 from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 from aioproducer.core.topic_routing import NO_LEADER, TopicRouting
-
-CHANCES = [number / 100 for number in range(100)]
 
 
 def made(leaders: list[int], sticky: int | None) -> TopicRouting:
@@ -79,28 +76,6 @@ def test_a_new_turn_is_a_new_share() -> None:
     second = routing.switch(0.0, is_adaptive=False)
     assert first is not second is routing.sticky
     assert routing.share == 0
-
-
-@pytest.mark.parametrize("trouble", ["no leader", "avoided", "late"])
-def test_what_is_not_usable_does_not_stay(trouble: str) -> None:
-    """The sticky choice leaves an unusable partition before that has had its share."""
-    availability = Availability(timeout=1.0)
-    routing = TopicRouting("t", NO_ID, availability)
-    routing.queues += [
-        PartitionQueue(routing, partition, 1 + partition, FULL) for partition in range(3)
-    ]
-    routing.sticky = routing.queues[0]
-    assert routing.stays(1, 100)
-    if trouble == "no leader":
-        routing.queues[0].leader = NO_LEADER
-        routing.elected()
-    elif trouble == "avoided":
-        availability.avoid(routing.queues[0])
-    else:
-        availability.blocked(1, 0.0)
-        availability.look(2.0, {1: [PartitionQueue(routing, 7, 1, FULL)]})
-    assert not routing.stays(1, 100)
-    assert {routing.another(chance).partition for chance in CHANCES} == {1, 2}
 
 
 # Queues

@@ -203,25 +203,6 @@ def test_a_topic_that_nobody_uses_is_forgotten_in_one_step() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("where", ["open", "closed", "in flight"])
-def test_a_topic_with_a_batch_is_not_forgotten(where: str) -> None:
-    """Wherever it stands; when it has ended, it is."""
-    rules, queues = with_topic(large(MANY))
-    batch = put(rules, queues[-1])
-    if where != "open":
-        rules.close(queues[-1])
-    if where == "in flight":
-        assert sent(rules, 1) == [batch]
-    told: list[str] = []
-    assert not whole(forget(rules, told))
-    assert rules.routings["t"].queues == queues
-    if where != "in flight":
-        assert sent(rules, 1) == [batch]
-    answered(rules, batch)
-    assert whole(forget(rules, told))
-    assert told == ["t"]
-
-
 @pytest.mark.parametrize("step", [1, 2])
 def test_a_record_that_comes_between_two_steps_keeps_its_topic(step: int) -> None:
     """Also if it is acknowledged before the next."""
@@ -243,14 +224,3 @@ def test_a_topic_that_is_asked_for_is_not_forgotten() -> None:
     rules, _ = with_topic(large(MANY))
     assert not whole(forget(rules, [], is_in_use=True))
     assert "t" in rules.routings
-
-
-def test_a_topic_that_comes_back_begins_anew() -> None:
-    """The topic gets partition queues, keys and batches of its own."""
-    rules, queues = with_topic(large(3))
-    assert whole(forget(rules, []))
-    again = install(rules, large(3, 2, epoch=4)).queues
-    assert not set(again) & set(queues)
-    assert [queue.leader for queue in again] == [2, 2, 2]
-    put(rules, again[1])
-    assert len(sent(rules, 2)) == 1

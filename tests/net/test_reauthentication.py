@@ -191,16 +191,6 @@ async def test_a_call_waits_for_the_renewal() -> None:
 
 
 @jumping
-async def test_a_lifetime_that_is_gone_at_the_next_renewal() -> None:
-    """Row 106: the session ends no more."""
-    async with scene() as played:
-        played.broker.session_ms = 0
-        await asyncio.sleep(60)
-        assert played.broker.renewals() == 1
-        assert played.node.is_ready
-
-
-@jumping
 async def test_a_renewal_is_no_use_of_a_connection() -> None:
     """An idle connection is closed by its idle time, also if its session is renewed meanwhile."""
     async with scene(max_idle=10.0) as played:

@@ -7,14 +7,13 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import jumping, settle, until
+from jumping import jumping, settle
 from nodes import Tasks, ask, now, running
 from sasl_peers import SaslBroker
 from scripted import Asked, ScriptedDialer, ScriptedStream
 
 from aioproducer.config.secret import Secret
-from aioproducer.core.metadata.cluster_metadata import Broker
-from aioproducer.errors import BrokerNotTrusted, ConnectionLost, CredentialsRefused
+from aioproducer.errors import ConnectionLost, CredentialsRefused
 from aioproducer.net.cluster import Standing
 from aioproducer.net.sasl_login import SaslLogin, password_mechanism
 from aioproducer.net.settings import Security
@@ -43,23 +42,6 @@ def secured(broker: SaslBroker, sasl: SaslLogin, **options: Any) -> Any:
     return running(ScriptedDialer(answers=broker.answers), security=Security(sasl=sasl), **options)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@jumping
-async def test_a_connection_is_authenticated_before_anything_else_is_sent(mechanism: str) -> None:
-    broker = SaslBroker(USERS)
-    async with secured(broker, login(mechanism)) as node:
-        answers = await asyncio.gather(ask(node), ask(node))
-        assert len(answers) == 2
-        node.produce.request_connection()
-        await until(lambda: node.is_ready)
-        assert [(done.user, done.mechanism, done.is_good) for done in broker.logins] == [
-            ("alice", mechanism, True)
-        ] * 2
-        assert broker.violations == []
-        assert node.control.connection is not None
-        assert node.control.connection.frames.limit == 100 * 1024 * 1024
-
-
 @jumping
 async def test_who_waits_after_a_refusal_is_told_of_it() -> None:
     """And the node ranks as one that pauses, so that others are asked."""
@@ -74,60 +56,6 @@ async def test_who_waits_after_a_refusal_is_told_of_it() -> None:
             match=r"no connection within 0\.5 s yet; the latest attempt: .*Invalid username",
         ):
             await node.control.connected(0.5)
-
-
-@jumping
-async def test_one_attempt_at_a_time_for_the_whole_cluster() -> None:
-    """Row 112: fifty brokers refuse; one of them lets us in, and all go on at once."""
-    broker = SaslBroker({})
-    dialer = ScriptedDialer(answers=broker.answers)
-    security = Security(sasl=login())
-    nodes = []
-    stack = []
-    for number in range(50):
-        entered = running(dialer, Broker(number, f"host-{number}", 9092), security=security)
-        stack.append(entered)
-        nodes.append(await entered.__aenter__())
-    nodes[0].produce.request_connection()
-    await asyncio.sleep(0.35)
-    for node in nodes:
-        node.produce.request_connection()
-    for _ in range(90):
-        await asyncio.sleep(0.1)
-        open_streams = [stream for stream in dialer.streams if not stream.is_closing()]
-        assert len(open_streams) <= 1
-    assert len(dialer.dials) <= 14
-    broker.users = dict(USERS)
-    while not any(node.is_ready for node in nodes):
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.2)
-    assert sum(node.is_ready for node in nodes) >= 30
-    for entered in stack:
-        await entered.__aexit__(None, None, None)
-
-
-@jumping
-async def test_a_broker_that_is_not_trusted() -> None:
-    """Row 94: the connection ends, no other broker waits for it."""
-    broker = SaslBroker(USERS)
-
-    def spoil(answer: Any) -> Any:
-        if answer.auth_bytes.startswith(b"v="):
-            answer.auth_bytes = b"v=AAAA"
-        return answer
-
-    broker.spoil = spoil
-    security = Security(sasl=login("SCRAM-SHA-512"))
-    dialer = ScriptedDialer(answers=broker.answers)
-    async with running(dialer, security=security) as node:
-        with pytest.raises(BrokerNotTrusted, match="does not know the password of user 'alice'"):
-            await ask(node)
-        assert dialer.streams[0].is_closing()
-        assert (
-            security.backoff.delay("host:9092", now())
-            == security.backoff.delay("other:9092", now())
-            == 0
-        )
 
 
 @pytest.mark.parametrize("silent", [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE])

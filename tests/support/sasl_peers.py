@@ -95,7 +95,6 @@ class SaslBroker:
         logins: what was judged.
         violations: what no client may do.
         seen: the other requests, each with its stream.
-        spoil: changes an answer to SaslAuthenticate before it is sent.
         others: answers other requests.
     """
 
@@ -110,7 +109,6 @@ class SaslBroker:
         self.logins: list[Login] = []
         self.violations: list[str] = []
         self.seen: list[tuple[ScriptedStream, Asked]] = []
-        self.spoil: Callable[[Any], Any] = lambda answer: answer
         self.others: Callable[[ScriptedStream, Asked], None] = lambda stream, asked: stream.answer(
             asked
         )
@@ -175,9 +173,7 @@ class SaslBroker:
         elif state.scram.user is None:
             stream.answer(
                 asked,
-                self.spoil(
-                    message("SaslAuthenticate.response", auth_bytes=state.scram.first(data))
-                ),
+                message("SaslAuthenticate.response", auth_bytes=state.scram.first(data)),
             )
         else:
             self._judge(stream, asked, state, now, state.scram.user, state.scram.last(data))
@@ -202,7 +198,7 @@ class SaslBroker:
             answer = message(
                 "SaslAuthenticate.response", auth_bytes=proof, session_lifetime_ms=self.session_ms
             )
-            stream.answer(asked, self.spoil(answer))
+            stream.answer(asked, answer)
             return
         text = (
             "Authentication failed: Invalid username or password"

@@ -127,14 +127,6 @@ def test_a_partial_answer_changes_only_its_topics() -> None:
     assert [topic.name for topic in outcome.changed] == ["u"]
 
 
-def test_an_answer_without_brokers_is_one_of_a_broker_that_is_starting() -> None:
-    """MET-11: nothing changes, not even the topics it tells."""
-    view = merged(answer(told("t", {0: (1, 5)}))).view
-    before = state(view)
-    assert not view.take_cluster(answer(told("t", {0: (1, 9)}), brokers=(), cluster_id="other"))
-    assert state(view) == before
-
-
 @pytest.mark.parametrize(
     "useless",
     [
@@ -153,31 +145,6 @@ def test_a_broker_without_an_address_or_number_is_none(useless: Any) -> None:
     """The client could not connect to such a broker. Negative ids belong to the bootstrap addresses."""
     assert merged(answer(brokers=(useless, broker(2)))).view.brokers == {2: Broker(2, "host", 9092)}
     assert state(merged(answer(brokers=(useless,))).view) == state(ClusterMetadata())
-
-
-@pytest.mark.parametrize(
-    "doubtful",
-    [
-        (broker(1, port=0),),
-        (broker(1, host=""),),
-        (broker(1, "a"), broker(1, "b")),
-        (broker(1), broker(1, port=0)),
-        (broker(1, port=70_000),),
-    ],
-    ids=["no port", "no host", "two addresses", "one of two has no port", "no port that there is"],
-)
-def test_a_known_broker_that_is_told_strangely_is_where_it_was(doubtful: tuple[Any, ...]) -> None:
-    """Row 49 of the fault catalogue: the view keeps the broker's old address, the better guess.
-
-    It leaves out a broker that it does not know.
-    """
-    view = merged(
-        answer(brokers=(broker(1, "known"),)), answer(brokers=(*doubtful, broker(2)))
-    ).view
-    assert view.brokers == {1: Broker(1, "known", 9092), 2: Broker(2, "host", 9092)}
-    assert merged(answer(brokers=(*doubtful, broker(2)))).view.brokers == {
-        2: Broker(2, "host", 9092)
-    }
 
 
 def test_the_highest_port_is_one() -> None:
@@ -305,14 +272,6 @@ def test_epochs_are_compared_by_partition() -> None:
     """One stale partition does not spoil the others."""
     before = answer(told("t", {0: (1, 5), 1: (1, 5)}))
     assert leaders(merged(before, answer(told("t", {0: (2, 4), 1: (2, 6)})))) == [1, 2]
-
-
-def test_a_topic_that_was_made_anew_begins_anew() -> None:
-    """Another id: smaller epochs hold, and there may be fewer partitions."""
-    outcome = merged(
-        answer(told("t", {0: (1, 5), 1: (1, 5)})), answer(told("t", {0: (2, 0)}, topic_id=OTHER_ID))
-    )
-    assert outcome.view.topics["t"] == TopicView("t", OTHER_ID, (PartitionView(2, 0),))
 
 
 def test_a_broker_that_knows_no_topic_ids_tells_of_the_same_topic() -> None:
@@ -528,23 +487,6 @@ def test_a_missing_leader_among_many_is_seen(index: int) -> None:
     assert not whole(TopicView("t", ID, tuple(partitions)).may_settle())
     partitions[index] = NOBODY
     assert whole(TopicView("t", ID, tuple(partitions)).may_settle())
-
-
-def test_an_error_that_does_not_pass_stands_in_the_topics_place() -> None:
-    """As when the right to it was taken away (MET-09)."""
-    outcome = merged(
-        answer(told("t", {0: (1, 5)})), answer(told("t", {}, topic_id=NO_ID, error=29))
-    )
-    topic = outcome.view.topics["t"]
-    assert topic.error is not None
-    assert topic.error.name == "TOPIC_AUTHORIZATION_FAILED"
-    assert outcome.changed == (topic,)
-
-
-def test_after_an_error_a_topic_is_as_told() -> None:
-    """The next answer replaces all that the view knew before the error."""
-    outcome = merged(answer(told("t", {}, error=29)), answer(told("t", {0: (2, 0)})))
-    assert outcome.view.topics["t"] == TopicView("t", ID, (PartitionView(2, 0),))
 
 
 # Anything

@@ -42,16 +42,6 @@ def names(first: int, last: int) -> list[str]:
 # T: urgent
 
 
-def test_new_topics_of_one_turn_share_a_question() -> None:
-    """And ask for nothing else that is fresh."""
-    table = Table()
-    table.told(0.0, "known")
-    table.rule.want("a")
-    table.rule.want("b")
-    assert table.new(1.0) == ["a", "b"]
-    assert table.new(1.0) is None
-
-
 def test_new_topics_that_come_meanwhile_share_the_next() -> None:
     """New topics wait while a request is in flight, unless they fill the next request."""
     table = Table()
@@ -63,22 +53,6 @@ def test_new_topics_that_come_meanwhile_share_the_next() -> None:
     assert table.rule.next_new(0.0) is None
     table.end(question)
     assert table.new(0.0) == ["b", "c"]
-
-
-def test_a_full_question_does_not_wait() -> None:
-    """Thousands of new topics are asked for together, in portions."""
-    table = Table()
-    for name in names(0, 2 * MOST + 5):
-        table.rule.want(name)
-    first, second = table.rule.next_new(0.0), table.rule.next_new(0.0)
-    assert first is not None
-    assert second is not None
-    assert (len(first.topics), len(second.topics)) == (MOST, MOST)
-    assert table.rule.next_new(0.0) is None
-    table.end(first)
-    assert table.rule.next_new(0.0) is None
-    table.end(second)
-    assert table.new(0.0) == names(2 * MOST, 2 * MOST + 5)
 
 
 def test_what_changed_is_asked_for_while_it_is_needed() -> None:
@@ -182,45 +156,3 @@ def test_a_steady_refresh_is_spread() -> None:
 
 
 # One question at a time
-
-
-def test_what_is_asked_for_is_in_no_other_question() -> None:
-    """A topic in a request that is in flight is in no other request, whether it is wanted, changed or old. After the answer it is."""
-    table = Table()
-    table.told(0.0, "a", "b")
-    question = table.rule.next_other(MAX_AGE, table.needed.__contains__)
-    assert question is not None
-    assert question.topics == ["a", "b"]
-    table.rule.answered(MAX_AGE)
-    table.rule.want("a")
-    table.rule.request_update(["b"])
-    assert table.rule.is_asked("a")
-    assert table.rule.next_new(MAX_AGE) is None
-    assert table.rule.next_other(MAX_AGE, table.needed.__contains__) is None
-    table.told(MAX_AGE, *table.end(question))
-    assert table.new(MAX_AGE) == ["a"]
-    assert table.other(MAX_AGE) == ["b"]
-    assert not table.rule.is_asked("a")
-
-
-def test_who_waits_for_what_is_asked_for_the_first_time_needs_no_other_question() -> None:
-    """Its answer tells them all."""
-    table = Table()
-    table.rule.want("a")
-    question = table.rule.next_new(0.0)
-    assert question is not None
-    table.rule.want("a")
-    table.end(question)
-    assert table.rule.next_new(0.0) is None
-
-
-def test_nothing_is_left_of_what_is_forgotten() -> None:
-    """KIP-526."""
-    table = Table()
-    table.told(0.0, "a")
-    table.rule.request_update(["a"])
-    table.rule.forget("a")
-    assert table.other(MAX_AGE - 1) is None
-    assert table.other(MAX_AGE) == [], "only the brokers"
-    table.rule.answered(MAX_AGE)
-    assert table.rule.due_at() == 2 * MAX_AGE

@@ -6,25 +6,11 @@ import sys
 from collections import OrderedDict
 
 import pytest
-from batches import install, partition_queues, put, topic
+from batches import install, partition_queues, topic
 
 from aioproducer.core.metadata.metadata_schedule import TopicExpiry, shrink
 
 IDLE = 300.0
-
-
-def test_a_topic_is_idle_when_no_batch_was_opened_for_so_long() -> None:
-    """Not earlier, and however often it is looked at in between."""
-    rules, (queue,) = partition_queues(1)
-    rule = TopicExpiry(rules.routings, IDLE)
-    rule.watch("t", 0.0)
-    assert rule.next_look(0.0) == IDLE
-    put(rules, queue, now=100.0)
-    assert list(rule.idle(IDLE)) == []
-    assert rule.next_look(IDLE) == 100.0 + IDLE
-    assert list(rule.idle(399.0)) == []
-    assert list(rule.idle(400.0)) == ["t"]
-    assert list(rule.idle(1000.0)) == []
 
 
 def test_each_topic_has_its_own_time() -> None:
@@ -40,17 +26,6 @@ def test_each_topic_has_its_own_time() -> None:
     assert rule.next_look(3.0) == 1.0 + IDLE
     assert list(rule.idle(3.0 + IDLE)) == ["u", "w"]
     assert rule.next_look(500.0) == 500.0 + IDLE
-
-
-def test_what_cannot_be_forgotten_yet_is_looked_at_again_soon() -> None:
-    """In a tenth of the time."""
-    rules, (_queue,) = partition_queues(1)
-    rule = TopicExpiry(rules.routings, IDLE)
-    rule.watch("t", 0.0)
-    assert list(rule.idle(IDLE)) == ["t"]
-    rule.put_off("t", IDLE)
-    assert rule.next_look(IDLE) == pytest.approx(1.1 * IDLE)
-    assert list(rule.idle(1.2 * IDLE)) == ["t"]
 
 
 def test_tables_are_made_smaller_when_as_many_are_forgotten_as_are_left() -> None:

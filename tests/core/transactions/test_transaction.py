@@ -238,16 +238,6 @@ def test_any_other_failed_record(cause: TransactionError) -> None:
     one.begin(3.0)
 
 
-def test_a_failed_record_while_it_commits() -> None:
-    """TXN-05: the commit ends with the error; no EndTxn is due."""
-    one = written()
-    operation = one.commit()
-    one.fail(ConnectionLost("gone"), "orders-0", 1.0)
-    assert isinstance(operation.error, TransactionAbortable)
-    one.flushed()
-    assert one.due() is None
-
-
 def test_errors_while_it_aborts_change_nothing() -> None:
     """EPO-02: an error leaves the abort as it is. A producer that was fenced still fails for good."""
     one = aborting(1)
@@ -539,16 +529,6 @@ def test_the_same_where_nobody_gives_another_epoch() -> None:
     assert one.state is State.READY
 
 
-def test_after_an_error_version_1_takes_another_epoch() -> None:
-    """EPO-01."""
-    one = written(1)
-    one.fail(ConnectionLost("gone"), "orders-0", 1.0, is_numbered=True)
-    one.abort()
-    one.flushed()
-    one.done(due(one, Rpc.ABORT))
-    due(one, Rpc.INIT)
-
-
 def test_version_2_has_its_epoch_already() -> None:
     """KIP-890: the client asks for no other epoch after a lost request, since the answer to the commit has it."""
     one = committing(2)
@@ -577,49 +557,6 @@ def test_a_plain_end_of_version_1_keeps_the_epoch() -> None:
     one = committing(1)
     one.done(due(one, Rpc.COMMIT))
     assert (one.state, one.identity, one.due()) == (State.READY, FIRST, None)
-
-
-def test_a_commit_that_may_have_arrived_is_not_aborted() -> None:
-    """Row 68: only the same commit is sent again."""
-    one = committing(1)
-    request = due(one, Rpc.COMMIT)
-    one.sent(request)
-    one.lost(request)
-    with pytest.raises(TransactionMisuse, match="cannot be taken back"):
-        one.abort()
-    assert one.state is State.COMMITTING
-    one.coordinators[HOME] = 2
-    one.done(due(one, Rpc.COMMIT))
-    assert one.operation.error is None
-
-
-def test_an_upgrade() -> None:
-    """TV2-01, TV2-04: seen at the end, which is version 1's; then one epoch, and version 2."""
-    one = written(1)
-    one.level.level = 2  # type: ignore[attr-defined]
-    assert one.version == 1
-    assert one.add(TopicPartition("orders", 1))
-    one.done(due(one, Rpc.ADD_PARTITIONS))
-    one.commit()
-    one.flushed()
-    one.done(due(one, Rpc.COMMIT))
-    assert one.version == 2
-    due(one, Rpc.INIT)
-    one.granted(ProducerIdAndEpoch(7, 1), 5)
-    one.begin(1.0)
-    assert not one.add(ORDERS)
-
-
-def test_a_downgrade() -> None:
-    """TV2-04: simply the other protocol from then on."""
-    one = written(2)
-    one.level.level = 1  # type: ignore[attr-defined]
-    one.commit()
-    one.flushed()
-    one.done(due(one, Rpc.COMMIT), ProducerIdAndEpoch(7, 1))
-    assert (one.version, one.state) == (1, State.READY)
-    one.begin(1.0)
-    assert one.add(ORDERS)
 
 
 def test_nobody_to_ask_for_the_version() -> None:

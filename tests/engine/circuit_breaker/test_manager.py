@@ -114,18 +114,6 @@ async def test_a_partition_that_fails_is_left_alone_and_tried_ever_more_rarely()
         assert producer.health().open_breakers == ()
 
 
-@jumping
-async def test_the_longest_pause_bounds_recovery() -> None:
-    """The faults end at an arbitrary moment: the partition works again after the longest interval at the latest."""
-    async with four(circuit_breaker_mute_retry_max_interval_ms=2000) as (cluster, producer, _):
-        deliveries = await opened(cluster, producer)
-        await asyncio.sleep(33.3)
-        cluster.faults.clear()
-        healed = now()
-        await asyncio.gather(*deliveries)
-        assert now() - healed < 2.1
-
-
 @pytest.mark.parametrize(
     "seconds", [11.3 + 0.37 * number for number in range(12)], ids="{:.2f}".format
 )
@@ -369,31 +357,6 @@ async def test_records_without_a_key_are_not_held_up_by_a_full_partition() -> No
         assert producer.buffer_available > 16_000, "the others are acknowledged"
         hang.release()
         await producer.flush()
-
-
-@jumping
-async def test_who_waits_for_one_partition_keeps_its_order_whatever_comes_and_goes() -> None:
-    """Sends come before and after, and some are cancelled.
-
-    A small record must not go ahead of a large one, also when it comes just as memory comes back.
-    """
-    async with four(**TINY) as (cluster, producer, _):
-        hang = cluster.hang("Produce", broker=2)
-        tasks = await stalled(producer, 80)
-        parked = [number for number, task in enumerate(tasks) if not task.done()]
-        for number in parked[::3]:
-            tasks[number].cancel()
-        hang.release()
-        late = []
-        for number in range(80, 160):
-            late.append(
-                asyncio.create_task(producer.send("orders", b"%03d" % number, partition=BAD))
-            )
-            await turns(number % 3)
-        kept = [number for number in range(160) if number not in set(parked[::3])]
-        await asyncio.gather(*(task for number, task in enumerate(tasks) if number in kept), *late)
-        await producer.flush()
-        assert firsts(cluster, BAD) == kept
 
 
 @pytest.mark.parametrize("seed", range(12))

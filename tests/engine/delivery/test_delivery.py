@@ -230,23 +230,6 @@ async def test_gather_raises_or_returns_a_failure() -> None:
 
 
 @on_every_loop
-async def test_cancelling_a_gather_ends_its_handles_only() -> None:
-    """Its children are cancelled; another handle of the same record goes on, and so does the record."""
-    batch = Batch()
-    mine, other = batch.delivery(), batch.delivery()
-    gathered = asyncio.gather(mine, batch.delivery(1))
-    gathered.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await gathered
-    assert mine.cancelled()
-    assert not other.done()
-    batch.end()
-    assert other.result().offset == 100
-    with pytest.raises(asyncio.CancelledError):
-        mine.result()
-
-
-@on_every_loop
 async def test_gather_takes_a_child_that_was_cancelled() -> None:
     """Cancelled before and while it is gathered: gather ends, and says CancelledError."""
     batch = Batch()
@@ -321,19 +304,6 @@ async def test_wait_for_ends_in_time_or_cancels_nothing_but_its_handle() -> None
 
 
 @on_every_loop
-async def test_a_timeout_block_touches_neither_record_nor_delivery() -> None:
-    """`async with timeout: await delivery` can be tried again."""
-    batch = Batch()
-    delivery = batch.delivery()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.001):
-            await delivery
-    assert not delivery.done()
-    batch.end_soon()
-    assert (await delivery).offset == 100
-
-
-@on_every_loop
 async def test_shield_keeps_the_handle() -> None:
     """A shielded delivery survives its waiter's timeout, and gives results and failures through."""
     batch, failing = Batch(), Batch()
@@ -366,30 +336,6 @@ async def test_tasks_of_a_group_await_deliveries() -> None:
             failed.end_soon(ERROR)
     assert [type(error) for error in raised.value.exceptions] == [DeliveryError]
     assert not delivery.done()
-
-
-@on_every_loop
-async def test_callbacks_can_be_taken_back() -> None:
-    """All equal ones, of that delivery only; the number is told."""
-    batch = Batch()
-    seen: list[str] = []
-
-    def one(_delivery: object) -> None:
-        seen.append("one")
-
-    def other(_delivery: object) -> None:
-        seen.append("other")
-
-    delivery, neighbour = batch.delivery(), batch.delivery(1)
-    for callback in (one, other, one):
-        delivery.add_done_callback(callback)
-    neighbour.add_done_callback(one)
-    assert delivery.remove_done_callback(one) == 2
-    assert delivery.remove_done_callback(one) == 0
-    assert neighbour.remove_done_callback(other) == 0
-    batch.end()
-    await asyncio.sleep(0.001)
-    assert seen == ["other", "one"]
 
 
 @on_every_loop

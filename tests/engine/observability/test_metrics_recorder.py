@@ -98,32 +98,6 @@ def test_nothing_is_noted_for_long(seconds: float, longest: float) -> None:
     assert recorder.due == pytest.approx(7.0 + longest)
 
 
-def test_a_broker_has_its_own_and_the_producer_all() -> None:
-    """Sizes of requests and answers, and latencies."""
-    metrics, recorder = made()
-    recorder.node(1).requests += [10.0, 30.0]
-    recorder.node(1).answers.append(5.0)
-    recorder.node(2).requests.append(2.0)
-    recorder.node(2).latencies += [4.0, 6.0]
-    recorder.settle(0.0)
-    taken = metrics.snapshot(0.0, {})
-    assert (
-        taken.number("request-total"),
-        taken.number("request-size-max"),
-        taken.number("network-io-total"),
-    ) == (3, 30, 4)
-    assert (
-        taken.number("request-total", node_id="node-1"),
-        taken.number("outgoing-byte-total", node_id="node-2"),
-    ) == (2, 2)
-    assert (
-        taken.number("request-latency-avg")
-        == taken.number("request-latency-avg", node_id="node-2")
-        == 5
-    )
-    assert math.isnan(taken.number("request-latency-avg", node_id="node-1"))
-
-
 def test_what_is_forgotten_is_not_there_again_for_its_last_notes() -> None:
     """They count for the producer, and leave no topic or broker behind."""
     metrics, recorder = made()
@@ -138,15 +112,3 @@ def test_what_is_forgotten_is_not_there_again_for_its_last_notes() -> None:
     taken = metrics.snapshot(2.0, {})
     assert {metric.group for metric in taken} == {"producer-metrics", "app-info"}
     assert (taken.number("record-send-total"), taken.number("outgoing-byte-total")) == (3, 100)
-
-
-def test_latencies_count_for_each_record_and_turns_once() -> None:
-    """A batch of 100 is 100 deliveries."""
-    metrics, recorder = made()
-    recorder.latencies += [(0.5, 100), (0.004, 1)]
-    recorder.turns += [0.003, 0.0, 0.003]
-    recorder.settle(0.0)
-    taken = metrics.snapshot(0.0, {})
-    assert taken.distribution("delivery-latency-seconds").count == 101
-    assert taken.distribution("delivery-latency-seconds").sum == pytest.approx(50.004)
-    assert taken.distribution("loop-turn-seconds").count == 3

@@ -8,14 +8,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jumping import jumping, run, settle
+from jumping import jumping, settle
 from nodes import Tasks, now
 from scripted import settings
 
 from aioproducer.config import ProducerConfig
 from aioproducer.core.sequence_numbers import Idempotence
 from aioproducer.engine.transactions.producer_id import ProducerIds
-from aioproducer.errors import BootstrapFailed, BrokerError, KafkaError
 from aioproducer.net.cluster import Cluster
 from aioproducer.testing import FakeCluster
 from tests.engine.append.parts import engine_context
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from aioproducer.core.sequence_numbers import ProducerIdAndEpoch
+    from aioproducer.errors import KafkaError
 
 
 class Asker:
@@ -87,37 +87,6 @@ async def test_an_id_is_asked_for_once() -> None:
             == len({each.producer_id for each in asker.granted})
             == 2
         )
-
-
-def test_a_broker_that_has_no_id_yet_is_asked_again() -> None:
-    """`first` waits half a second longer for that; a later start asks on."""
-
-    async def main(times: int) -> float:
-        async with asking(("COORDINATOR_LOAD_IN_PROGRESS", times)) as (asker, _):
-            began = now()
-            await asker.ids.first(10)
-            assert len(asker.granted) == (times == 2)
-            assert isinstance(asker.ids.trouble, BrokerError) is (times > 2)
-            return now() - began
-
-    assert 0.1 < run(main(2)) < 0.5
-    assert run(main(20)) == pytest.approx(0.5, abs=0.05)
-
-
-@jumping
-async def test_an_id_that_is_refused_fails_what_waits_until_the_next_batch() -> None:
-    """The error says what to grant. An administrator may have done so by the next batch."""
-    async with asking(("CLUSTER_AUTHORIZATION_FAILED", 1)) as (asker, fake):
-        with pytest.raises(
-            BootstrapFailed, match="InitProducerId was refused. Grant IdempotentWrite"
-        ):
-            await asker.ids.first(10)
-        assert asker.failed == [asker.ids.trouble]
-        await asyncio.sleep(60)
-        assert len(fake.requests("InitProducerId")) == 1
-        asker.is_needed.set()
-        await settle()
-        assert (len(asker.granted), asker.ids.trouble, asker.is_needed.is_set()) == (1, None, False)
 
 
 @pytest.mark.parametrize(
