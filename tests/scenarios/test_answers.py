@@ -28,38 +28,6 @@ async def failure_of(producer: Producer[Any, Any]) -> DeliveryError:
 
 
 @jumping
-async def test_a_leader_that_the_answer_names_gets_the_records_at_once() -> None:
-    """Row 23 (KIP-951): the Sender sends the records to the named leader, without a Metadata request and without a backoff."""
-    async with running(brokers=2, retry_backoff_ms=1000) as (cluster, producer):
-        await asyncio.gather(
-            *[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)]
-        )
-        asked, began = len(cluster.requests("Metadata")), now()
-        for moved in (1, 2, 1, 2):
-            cluster.move_leader("orders", 0, moved)
-            await producer.send_and_wait("orders", b"v", partition=0)
-        assert now() - began < 0.5
-        await asyncio.sleep(10)
-        assert len(cluster.requests("Metadata")) == asked
-        assert cluster.violations == []
-
-
-@jumping
-async def test_without_a_named_leader_metadata_is_asked_for() -> None:
-    """Brokers before Produce 10 name no leader (LDR-03): the producer refreshes metadata once and waits one backoff."""
-    async with running(brokers=2, versions={"Produce": (3, 9)}, partitions=1) as (
-        cluster,
-        producer,
-    ):
-        await producer.send_and_wait("orders", b"0")
-        asked = len(cluster.requests("Metadata"))
-        cluster.move_leader("orders", 0, 3 - (cluster.leader("orders", 0) or 0))
-        await producer.send_and_wait("orders", b"1")
-        assert 1 <= len(cluster.requests("Metadata")) - asked <= 3
-        assert cluster.values("orders") == [b"0", b"1"]
-
-
-@jumping
 async def test_a_named_leader_that_is_no_news_is_no_help() -> None:
     """Row 24: the answer names a leader that the producer knows already. The producer waits the normal backoff, and refreshes metadata."""
     async with FakeCluster(brokers=2, memory=True) as cluster:
@@ -81,28 +49,6 @@ async def test_a_named_leader_that_is_no_news_is_no_help() -> None:
                 "Metadata", asked + 1
             )  # the refresh has its own pause, with its own jitter
             assert now() - began <= 1.3
-
-
-@jumping
-async def test_a_throttling_broker_is_left_alone_for_so_long() -> None:
-    """Row 35 (KIP-219): the Sender sends no request to the broker for 2 s, so that no request times out. Other brokers get theirs."""
-    async with FakeCluster(brokers=2, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        leaders = {partition: cluster.leader("orders", partition) for partition in (0, 1)}
-        async with running(cluster, request_timeout_ms=1000) as (_, producer):
-            await asyncio.gather(
-                *[await producer.send("orders", b"0", partition=partition) for partition in (0, 1)]
-            )
-            cluster.throttle("Produce", 2.0, times=1, broker=leaders[0])
-            await producer.send_and_wait("orders", b"1", partition=0)
-            began = now()
-            late = await producer.send("orders", b"2", partition=0)
-            for _ in range(5):
-                await producer.send_and_wait("orders", b"other", partition=1)
-            assert now() - began < 0.1
-            assert (await late).offset == 2
-            assert 2 <= now() - began < 2.2
-            assert len(cluster.requests("Produce")) == 2 + 1 + 5 + 1
 
 
 @pytest.mark.parametrize("version", [5, 6])

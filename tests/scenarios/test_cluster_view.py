@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from whole import jumping, now, running, turns
 
-from aioproducer import Producer
 from aioproducer.errors import BrokerError, DeliveryError, MetadataTimeout, UsageError
 from aioproducer.testing import FakeCluster
 from aioproducer.wire.schema import message
@@ -69,29 +68,6 @@ async def test_start_waits_for_a_broker_that_knows_the_others() -> None:
             assert len(cluster.requests("Metadata")) == 5
 
 
-@jumping
-async def test_a_stale_broker_names_the_old_leader() -> None:
-    """Row 24: the producer sees the older epoch, and its records do not go back and forth."""
-    async with running(brokers=2, partitions=1, metadata_max_age_ms=500) as (cluster, producer):
-        await producer.send_and_wait("orders", b"0")
-        cluster.move_leader("orders", 0, 2)
-        await producer.send_and_wait("orders", b"1")
-
-        def forget(answer: Any) -> None:
-            for topic in answer.topics:
-                for partition in topic.partitions:
-                    partition.leader_id, partition.leader_epoch = 1, 0
-
-        cluster.rewrite("Metadata", forget, times=None)
-        refused = len(cluster.requests("Produce"))
-        for number in range(2, 12):
-            await asyncio.sleep(0.3)
-            await producer.send_and_wait("orders", b"%d" % number)
-        later = cluster.requests("Produce")[refused:]
-        assert [request.broker for request in later] == [2] * 10
-        assert cluster.values("orders") == [b"%d" % number for number in range(12)]
-
-
 @pytest.mark.parametrize(
     "hints", [True, False], ids=["the leader is named", "the leader is not named"]
 )
@@ -140,27 +116,6 @@ async def test_epochs_of_old_brokers_are_not_trusted() -> None:
 
 
 @jumping
-async def test_a_partition_that_one_answer_leaves_out_keeps_its_records() -> None:
-    """Row 39: records sent while that answer is the newest are delivered, and so are the records queued before it."""
-    async with running(metadata_max_age_ms=500, linger_ms=300) as (cluster, producer):
-        await producer.send_and_wait("orders", b"0", partition=1)
-
-        def leave_out(answer: Any) -> None:
-            for topic in answer.topics:
-                topic.partitions = [
-                    partition for partition in topic.partitions if partition.partition_index != 1
-                ]
-
-        cluster.rewrite("Metadata", leave_out, times=2)
-        deliveries = []
-        for number in range(1, 8):
-            deliveries.append(await producer.send("orders", b"%d" % number, partition=1))
-            await asyncio.sleep(0.2)
-        await asyncio.gather(*deliveries)
-        assert cluster.values("orders", 1) == [b"%d" % number for number in range(8)]
-
-
-@jumping
 async def test_a_topic_that_no_longer_exists_fails_its_records_with_that_reason() -> None:
     """Row 36, for ever: the producer retries until delivery_timeout_ms, with a few requests a second, and the error names the reason."""
     async with running(delivery_timeout_ms=31_000) as (cluster, producer):
@@ -201,22 +156,6 @@ async def test_a_name_that_no_request_can_carry_harms_nobody(name: str, highest:
         await producer.send_and_wait("orders", b"v")
 
 
-@jumping
-async def test_a_topic_that_may_not_be_used_fails_alone_and_recovers() -> None:
-    """Row 40, in Metadata: the send fails fast, and other topics go on. Once the cluster grants access, sends to the topic go on."""
-    async with running() as (cluster, producer):
-        cluster.create_topic("secret")
-        cluster.fail("Metadata", "TOPIC_AUTHORIZATION_FAILED", topic="secret", times=3)
-        for _ in range(3):
-            began = now()
-            with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
-                await producer.send("secret", b"v")
-            await producer.send_and_wait("orders", b"v")
-            assert now() - began < 0.1
-        await producer.send_and_wait("secret", b"v")
-        assert cluster.values("secret") == [b"v"]
-
-
 @pytest.mark.parametrize("flag", [True, False])
 @jumping
 async def test_topics_are_made_on_demand_only_if_allowed(*, flag: bool) -> None:
@@ -249,44 +188,6 @@ async def test_answers_that_are_nonsense_cost_their_connection_only(api: str, sp
         await producer.send_and_wait("orders", b"1", partition=0)
         assert now() - began < 2
         assert cluster.values("orders", 0)[-1] == b"1"
-
-
-class Dripping:
-    """A dialer for connections that deliver one byte at a time."""
-
-    def __init__(self, network: Any) -> None:
-        self._network = network
-
-    async def dial(self, host: str, port: int, receiver: Any) -> Any:
-        return await self._network.dial(host, port, lambda: Drip(receiver()))
-
-
-class Drip:
-    """A connection that receives each byte alone."""
-
-    def __init__(self, real: Any) -> None:
-        self._real = real
-
-    def data_received(self, data: bytes) -> None:
-        for at in range(len(data)):
-            self._real.data_received(data[at : at + 1])
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-
-@jumping
-async def test_answers_that_come_byte_by_byte_are_the_same_answers() -> None:
-    """Row 19: the producer reads the same answers when each byte comes alone."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        options = {**cluster.client_options, "dialer": Dripping(cluster.network)}
-        async with Producer(**options) as producer:
-            metadata = [
-                await producer.send_and_wait("orders", b"%d" % number, partition=0)
-                for number in range(10)
-            ]
-            assert [each.offset for each in metadata] == list(range(10))
 
 
 @jumping

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import on_both
-from debug_mode import environment_without_debug_mode
 from whole import JumpingLoop, assert_nothing_left, jumping, now, running, running_on, turns
 
 from aioproducer import Producer, Record
@@ -277,41 +274,6 @@ async def test_a_bug_in_a_callback_of_ours_fails_the_producer(
         assert now() == began
         assert "The producer failed: ZeroDivisionError" in caplog.text
         cluster.faults.clear()
-
-
-def test_asyncio_run_that_ends_without_stop_gives_one_resource_warning() -> None:
-    """The program prints no other message: no destroyed task, no traceback."""
-    script = """
-import asyncio
-from aioproducer import Producer
-from aioproducer.testing import FakeCluster
-
-async def main():
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        producer = Producer(**cluster.client_options)
-        await producer.start()
-        await producer.send_and_wait("orders", b"v")
-
-asyncio.run(main())
-"""
-    env = environment_without_debug_mode()
-    ended = subprocess.run(
-        [sys.executable, "-W", "always", "-c", script],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert ended.stdout == ""
-    assert ended.stderr.count("was never stopped: use `async with`") == 1
-    assert (
-        ended.stderr.count("Warning: ") - ended.stderr.count("ResourceWarning: Enable tracemalloc")
-        == 1
-    )
-    assert "Traceback" not in ended.stderr
-    assert "Task" not in ended.stderr
 
 
 # Wrong use

@@ -15,20 +15,17 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from whole import jumping, running
 
 from aioproducer import (
-    BootstrapFailed,
     BrokerError,
     DeliveryError,
     Persisted,
     Producer,
     TimestampType,
 )
-from aioproducer.core.sequence_numbers import LAST_EPOCH
 from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproducer.core.sequence_numbers import SequenceNumbers
 
 ON = {"enable_idempotence": True}
 ONE_EACH = {"batch_size": 100, **ON}  # a batch for each record
@@ -61,12 +58,6 @@ def epochs(cluster: FakeCluster) -> list[int]:
     return seen
 
 
-def numbers_of(producer: Producer[Any, Any]) -> SequenceNumbers:
-    numbers = producer._engine.parts.partition_queues.routings["orders"].queues[0].numbers
-    assert numbers is not None
-    return numbers
-
-
 async def ends(deliveries: list[Any]) -> list[Any]:
     return await asyncio.gather(*deliveries, return_exceptions=True)
 
@@ -78,45 +69,6 @@ REFUSALS = [
     "UNKNOWN_TOPIC_OR_PARTITION",
     "KAFKA_STORAGE_ERROR",
 ]
-
-
-@pytest.mark.parametrize("error", REFUSALS)
-@jumping
-async def test_five_in_flight_keep_their_order_when_the_first_is_refused(error: str) -> None:
-    """The hazard of `test_in_flight` is gone: the broker refuses the batches behind the first as out of order (rows 53, 57)."""
-    async with running(**ONE_EACH) as (cluster, producer):
-        await producer.send_and_wait("orders", numbered(0), partition=0)
-        cluster.delay("Produce", 0.01)
-        cluster.fail("Produce", error)
-        await asyncio.gather(*await send_all(producer, 20, 1))
-        assert logged(cluster) == list(range(21))
-        assert epochs(cluster) == [0]
-        cluster.faults.clear()
-
-
-@jumping
-async def test_an_answer_that_was_lost_costs_no_second_record() -> None:
-    """Row 7: a batch was appended and its answer was lost.
-
-    The Sender sends it again, the broker recognizes it and answers its own offset.
-    """
-    async with running(**ONE_EACH) as (cluster, producer):
-        await producer.send_and_wait("orders", numbered(0), partition=0)
-        cluster.delay("Produce", 0.01)
-        cluster.fail("Produce", disconnect="after", times=3)
-        told = await asyncio.gather(*await send_all(producer, 20, 1))
-        assert logged(cluster) == list(range(21))
-        assert [one.offset for one in told] == list(range(1, 21))
-        cluster.faults.clear()
-
-
-@jumping
-async def test_too_few_replicas_after_the_append_costs_no_second_record() -> None:
-    """Row 33: the producer retries the batch, and the broker recognizes it."""
-    async with running(**ONE_EACH) as (cluster, producer):
-        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", times=4)
-        told = await asyncio.gather(*await send_all(producer, 9))
-        assert logged(cluster) == [one.offset for one in told] == list(range(9))
 
 
 TROUBLE = st.lists(
@@ -205,45 +157,6 @@ def test_five_in_flight_never_reorder_nor_repeat(trouble: list[str], batch_size:
 
 
 @jumping
-async def test_what_expired_in_flight_is_followed_by_a_new_epoch() -> None:
-    """Row 59, DLV-05 exceeded: a batch expires in flight on its first attempt, too.
-
-    Under the new epoch the broker would refuse the late batch if it came later.
-    """
-    async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (
-        cluster,
-        producer,
-    ):
-        await producer.send_and_wait("orders", numbered(0), partition=0)
-        cluster.drop_reply("Produce", times=2)
-        [lost] = await ends(await send_all(producer, 1, 1))
-        assert isinstance(lost, DeliveryError)
-        assert lost.persisted is Persisted.MAYBE
-        cluster.faults.clear()
-        await asyncio.gather(*await send_all(producer, 6, 2))
-        assert logged(cluster) == list(range(8)), "it was written, and is there once"
-        assert epochs(cluster) == [0, 1]
-
-
-@jumping
-async def test_what_expired_unsent_costs_no_number() -> None:
-    """Row 60: the records fail with certainty, and later records go on under the same epoch."""
-    async with running(delivery_timeout_ms=2000, request_timeout_ms=1500, **ONE_EACH) as (
-        cluster,
-        producer,
-    ):
-        await producer.send_and_wait("orders", numbered(0), partition=0)
-        cluster.move_leader("orders", 0, None)
-        cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER")
-        [lost, also] = await ends(await send_all(producer, 2, 1))
-        assert (lost.persisted, also.persisted) == (Persisted.NO, Persisted.NO)
-        cluster.move_leader("orders", 0, 1)
-        await asyncio.gather(*await send_all(producer, 6, 3))
-        assert logged(cluster) == [0, *range(3, 9)]
-        assert epochs(cluster) == [0]
-
-
-@jumping
 async def test_a_late_acknowledgement_spares_the_new_epoch() -> None:
     """The record expired before its answer came. The late answer proves that no sequence number is missing."""
     async with running(delivery_timeout_ms=2000, request_timeout_ms=2000, **ONE_EACH) as (
@@ -303,19 +216,6 @@ async def two_are_blamed(cluster: FakeCluster, producer: Producer[Any, Any]) -> 
     ]
     cluster.faults.clear()
     return failed
-
-
-@jumping
-async def test_records_that_are_named_fail_and_the_others_keep_their_places() -> None:
-    """KIP-467 with five in flight: the producer requeues the other records of the batch in their place.
-
-    They go ahead of the batches that were in flight behind it (row 43).
-    """
-    async with running(batch_size=700, **ON) as (cluster, producer):
-        await producer.send_and_wait("orders", numbered(0), partition=0)
-        failed = await two_are_blamed(cluster, producer)
-        assert len(failed) == 2
-        assert logged(cluster) == [number for number in range(61) if number not in failed]
 
 
 @jumping
@@ -430,21 +330,6 @@ async def test_a_second_attempt_that_is_no_duplicate_has_the_time_of_its_append(
 
 
 @jumping
-async def test_a_broker_that_forgot_gets_a_new_epoch() -> None:
-    """Rows 54, 55: the gap that the broker reports is not a mistake of the producer.
-
-    A batch refused so is not in the log, and no record is lost silently.
-    """
-    async with running(**ONE_EACH) as (cluster, producer):
-        await producer.send_and_wait("orders", numbered(0), partition=0)
-        for error in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID"):
-            cluster.fail("Produce", error)
-            await asyncio.gather(*await send_all(producer, 3, len(logged(cluster))))
-        assert logged(cluster) == list(range(7))
-        assert epochs(cluster) == [0, 1, 2]
-
-
-@jumping
 async def test_what_may_be_there_is_not_sent_under_another_number() -> None:
     """The broker may have forgotten a batch that it appended (KAFKA-9199).
 
@@ -458,41 +343,6 @@ async def test_what_may_be_there_is_not_sent_under_another_number() -> None:
         assert lost.persisted is Persisted.MAYBE
         await asyncio.gather(*await send_all(producer, 3, 2))
         assert logged(cluster) == list(range(5))
-
-
-@pytest.mark.parametrize(
-    "error", ["INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"]
-)
-@jumping
-async def test_a_fenced_id_is_replaced(error: str) -> None:
-    """Row 56: no other producer shares an idempotent producer's id, so the producer takes another id."""
-    async with running(**ONE_EACH) as (cluster, producer):
-        await producer.send_and_wait("orders", numbered(0), partition=0)
-        cluster.delay("Produce", 0.01)
-        cluster.fail("Produce", error)
-        await asyncio.gather(*await send_all(producer, 9, 1))
-        assert logged(cluster) == list(range(10))
-        assert len({batch.producer_id for batch in cluster.log("orders", 0).batches()}) == 2
-        cluster.faults.clear()
-
-
-@jumping
-async def test_epochs_that_are_used_up_ask_for_another_id() -> None:
-    """Row 61, IDM-07: the producer asks for another id; other partitions go on meanwhile."""
-    async with running(**ONE_EACH) as (cluster, producer):
-        await producer.send_and_wait("orders", numbered(0), partition=0)
-        numbers = numbers_of(producer)
-        numbers.identity = numbers.identity._replace(epoch=LAST_EPOCH - 1)
-        for error in ("OUT_OF_ORDER_SEQUENCE_NUMBER", "OUT_OF_ORDER_SEQUENCE_NUMBER"):
-            cluster.fail("Produce", error)
-            await asyncio.gather(*await send_all(producer, 3, len(logged(cluster))))
-        assert logged(cluster) == list(range(7))
-        ids = [
-            (batch.producer_id, batch.producer_epoch)
-            for batch in cluster.log("orders", 0).batches()
-        ]
-        first = ids[0][0]
-        assert list(dict.fromkeys(ids)) == [(first, 0), (first, LAST_EPOCH), (first + 1, 0)]
 
 
 @jumping
@@ -521,24 +371,6 @@ async def test_numbers_wrap() -> None:
 
 
 # The id
-
-
-@pytest.mark.parametrize(
-    "trouble",
-    ["COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "REQUEST_TIMED_OUT", "before", "after"],
-)
-@jumping
-async def test_records_wait_for_an_id_that_is_late(trouble: str) -> None:
-    """Row 62, IDM-01: the producer queues records while it waits for the id."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        if trouble in {"before", "after"}:
-            cluster.fail("InitProducerId", disconnect=trouble, times=3)
-        else:
-            cluster.fail("InitProducerId", trouble, times=3)
-        async with running(cluster, **ON) as (_, producer):
-            await asyncio.gather(*await send_all(producer, 5))
-        assert logged(cluster) == list(range(5))
 
 
 @jumping
@@ -584,18 +416,6 @@ async def test_a_start_waits_a_little_for_an_id_that_a_broker_has_not_yet(
             await asyncio.gather(*await send_all(producer, 5))
             assert (loop.time() - began < 0.01) == (times == 1)
         assert logged(cluster) == list(range(5))
-
-
-@jumping
-async def test_a_producer_that_may_have_no_id_does_not_start() -> None:
-    """Row 41: `start` fails, and the error names what to do."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.fail("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", times=None)
-        producer = Producer(**cluster.client_options, **ON)
-        with pytest.raises(BootstrapFailed, match=r"IdempotentWrite.*enable_idempotence=False"):
-            await producer.start()
-        await producer.stop()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @jumping

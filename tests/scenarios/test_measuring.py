@@ -367,19 +367,6 @@ async def test_start_without_waiting_is_not_ready_until_a_broker_answers() -> No
 
 
 @pytest.mark.asyncio
-async def test_any_thread_may_ask() -> None:
-    """Another thread calls, and the event loop answers between two of its iterations."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with Producer(**cluster.client_options) as producer:
-            await producer.send_and_wait("orders", b"x")
-            taken, health = await asyncio.to_thread(lambda: (producer.metrics(), producer.health()))
-            assert taken.number("record-send-total") == 1
-            assert health
-        assert (await asyncio.to_thread(producer.metrics)).number("record-send-total") == 1
-
-
-@pytest.mark.asyncio
 async def test_a_thread_that_asks_a_loop_that_is_held_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,23 +19,9 @@ from aioproducer.errors import (
     Persisted,
 )
 from aioproducer.testing import FakeCluster
-from aioproducer.transaction_resolver import TransactionResolver
 
 if TYPE_CHECKING:
     pass
-
-
-@jumping
-async def test_one_bootstrap_address_that_refuses_costs_no_time() -> None:
-    """Row 1: the producer tries the next address at once."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        began = now()
-        async with Producer(
-            bootstrap_servers=f"gone:1,gone:2,{cluster.bootstrap_servers}", dialer=cluster.network
-        ) as producer:
-            await producer.send_and_wait("orders", b"v")
-            assert now() == began
 
 
 @pytest.mark.parametrize("wrong", [False, True], ids=["refused", "hangs"])
@@ -217,22 +203,6 @@ async def test_a_connection_in_use_is_never_idle() -> None:
 
 
 @jumping
-async def test_a_peer_that_vanishes_is_noticed_by_its_silence() -> None:
-    """Row 11: the request expires after request_timeout_ms. Its batches are sent again, in order, when the broker is back."""
-    async with running(request_timeout_ms=5000, linger_ms=0) as (cluster, producer):
-        await producer.send_and_wait("orders", b"0", partition=0)
-        await cluster.brokers[1].vanish()
-        deliveries = []
-        for number in range(1, 5):
-            deliveries.append(await producer.send("orders", b"%d" % number, partition=0))
-            await turns(3)
-        await asyncio.sleep(20)
-        await cluster.brokers[1].start()
-        await asyncio.gather(*deliveries)
-        assert cluster.values("orders", 0) == [b"%d" % number for number in range(5)]
-
-
-@jumping
 async def test_an_advertised_address_that_is_wrong_is_in_the_error() -> None:
     """Row 21: the error has the broker's number and address, so that the operator finds the mistake."""
     async with running(delivery_timeout_ms=31_000) as (cluster, producer):
@@ -242,35 +212,6 @@ async def test_an_advertised_address_that_is_wrong_is_in_the_error() -> None:
         assert "only-inside:9093" in str(raised.value)
         assert "the address that the cluster advertises for broker 1" in str(raised.value)
         assert raised.value.persisted is Persisted.NO
-
-
-@jumping
-async def test_all_brokers_down_and_up_again() -> None:
-    """Row 27: all brokers are down for 30 s. Then the Sender sends the queued records in order and once, without any call."""
-    async with FakeCluster(brokers=3, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        async with running(cluster) as (_, producer):
-            for partition in range(3):
-                await producer.send_and_wait("orders", b"0", partition=partition)
-            for broker in cluster.brokers.values():
-                await broker.stop()
-            deliveries = [
-                await producer.send("orders", b"%d" % number, partition=number % 3)
-                for number in range(3, 30)
-            ]
-            await asyncio.sleep(30)
-            asked = len(cluster.requests())
-            for broker in cluster.brokers.values():
-                await broker.start()
-            began = now()
-            await asyncio.gather(*deliveries)
-            assert now() - began < 3
-            assert len(cluster.requests()) - asked < 40
-            for partition in range(3):
-                assert cluster.values("orders", partition) == [
-                    b"0",
-                    *(b"%d" % number for number in range(3, 30) if number % 3 == partition),
-                ]
 
 
 @pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
@@ -342,21 +283,6 @@ async def test_a_transaction_without_records_goes_on_in_a_cluster_that_moved() -
 
 
 @jumping
-async def test_a_resolver_goes_on_in_a_cluster_that_moved() -> None:
-    """KIP-899: the coordinator of a group is looked up at the bootstrap name."""
-    async with FakeCluster(brokers=2, memory=True) as cluster:
-        cluster.create_topic("orders")
-        names = Names(kafka=["broker-1.memory"])
-        options: dict[str, Any] = {"dialer": cluster.network, "resolver": names}
-        async with TransactionResolver(bootstrap_servers="kafka:9092", **options) as resolver:
-            assert await resolver.committed_offset("group", "orders") is None
-            await move(cluster, names)
-            began = now()
-            assert await resolver.committed_offset("other", "orders") is None
-            assert now() - began < 5
-
-
-@jumping
 async def test_another_cluster_takes_over_behind_the_name() -> None:
     """KIP-1102's reason: a fail-over by DNS. The new cluster's topic has another id, and its brokers have the same numbers."""
     async with FakeCluster(memory=True) as old, FakeCluster(brokers=2, memory=True) as new:
@@ -388,56 +314,6 @@ async def test_another_cluster_takes_over_behind_the_name() -> None:
 
 
 @jumping
-async def test_a_broker_that_is_replaced_is_followed() -> None:
-    """Row 28: the same number is at another address. The producer connects there and closes the old connection."""
-    async with FakeCluster(brokers=2, memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with running(cluster) as (_, producer):
-            await producer.send_and_wait("orders", b"1")
-            await cluster.brokers[1].relocate()
-            began = now()
-            await producer.send_and_wait("orders", b"2")
-            assert now() - began < 3
-            assert cluster.requests("Produce")[-1].broker == 1
-
-
-@jumping
-async def test_a_broker_that_changes_its_number_is_followed() -> None:
-    """Row 28: another number is at the same address. The next refresh reports it, and the producer closes the old number's connection."""
-    async with FakeCluster(brokers=2, memory=True) as cluster:
-        cluster.create_topic("orders")
-        async with running(cluster, metadata_max_age_ms=1000) as (_, producer):
-            await producer.send_and_wait("orders", b"1")
-            one, two = cluster.brokers[1], cluster.brokers[2]
-            await one.stop(silently=False)
-            await two.stop()
-            two._listens_on = one.address
-            two.advertise(*one.address)
-            await two.start()
-            cluster.move_leader("orders", 0, 2)
-            began = now()
-            await producer.send_and_wait("orders", b"2")
-            assert now() - began < 3
-            await asyncio.sleep(2)
-            await producer.send_and_wait("orders", b"3")
-            health = producer.health()
-            assert (health.brokers_known, health.brokers_up) == (1, 1)
-            assert cluster.values("orders") == [b"1", b"2", b"3"]
-
-
-@pytest.mark.parametrize("highest", range(4))
-@jumping
-async def test_a_broker_that_does_not_know_our_newest_handshake(highest: int) -> None:
-    """Row 47: the broker reports its versions, and the producer asks again in one of them: one connection, two requests."""
-    async with FakeCluster(memory=True, versions={"ApiVersions": (0, highest)}) as cluster:
-        cluster.create_topic("orders")
-        began = now()
-        async with running(cluster) as (_, producer):
-            await producer.send_and_wait("orders", b"v")
-            assert now() == began
-
-
-@jumping
 async def test_a_broker_that_closes_at_our_newest_handshake() -> None:
     """Row 47: after three attempts the producer uses the oldest versions."""
     async with FakeCluster(memory=True) as cluster:
@@ -448,19 +324,3 @@ async def test_a_broker_that_closes_at_our_newest_handshake() -> None:
             assert [request.version for request in cluster.requests("ApiVersions")][:3] == [4, 4, 0]
             await producer.send_and_wait("orders", b"v")
             assert now() - began < 1
-
-
-@jumping
-async def test_a_broker_that_is_downgraded_is_spoken_to_as_it_is_now() -> None:
-    """Row 48: the producer negotiates versions anew on each connection."""
-    async with running() as (cluster, producer):
-        await producer.send_and_wait("orders", b"1")
-        newest = cluster.requests("Produce")[-1].version
-        cluster.speak(versions={"Produce": (3, 8), "Metadata": (0, 8)})
-        cluster.disconnect_all()
-        await producer.send_and_wait("orders", b"2")
-        assert cluster.requests("Produce")[-1].version == 8 < newest
-        cluster.speak()
-        cluster.disconnect_all()
-        await producer.send_and_wait("orders", b"3")
-        assert cluster.requests("Produce")[-1].version == newest

@@ -271,60 +271,6 @@ async def test_what_lasts_too_long() -> None:
         assert committed(cluster) == [b"v"]
 
 
-@VERSIONS
-@jumping
-async def test_the_coordinator_moves_and_dies(version: int) -> None:
-    """The next one is found: it was moved, or the broker is gone."""
-    async with with_topic(version, brokers=3) as cluster, resolving(cluster) as resolver:
-        one, two = await prepared_by(cluster, "one", b"1"), await prepared_by(cluster, "two", b"2")
-        three = await prepared_by(cluster, "three", b"3")
-        for name in ("one", "two", "three"):
-            cluster.move_coordinator(name, 2)
-        await resolver.commit(one)
-        cluster.move_coordinator("one", 3)
-        cluster.move_coordinator("two", 3)
-        await resolver.commit(one)
-        await resolver.commit(two)
-        await resolver.abort(three)
-        cluster.move_coordinator("three", 1)
-        await cluster.brokers[3].stop()
-        await cluster.brokers[2].stop()
-        await resolver.abort(three)
-        assert {request.broker for request in cluster.requests() if request.api == "EndTxn"} == {
-            1,
-            2,
-            3,
-        }
-        assert sorted(filter(None, committed(cluster))) == [b"1", b"2"]
-
-
-@pytest.mark.parametrize("step", ["FindCoordinator", "EndTxn", "backoff"])
-@jumping
-async def test_a_cancelled_commit(step: str) -> None:
-    """It ends at once, wherever it waits, and the next call decides."""
-    async with with_topic(2) as cluster, resolving(cluster) as resolver:
-        prepared = await prepared_by(cluster)
-        if step == "backoff":
-            cluster.fail("EndTxn", "COORDINATOR_LOAD_IN_PROGRESS")
-        hang = None if step == "backoff" else cluster.hang(step, times=1)
-        before = len(asked(cluster, "FindCoordinator"))
-        committing = asyncio.create_task(resolver.commit(prepared))
-        if step == "FindCoordinator":
-            await cluster.seen(step, before + 1)
-        else:
-            await cluster.seen("EndTxn", 1)
-        await turns(20 if step == "backoff" else 0)
-        committing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await committing
-        if hang is not None:
-            hang.release()
-        await turns(50)
-        assert len(asked(cluster, "EndTxn")) == (0 if step == "FindCoordinator" else 1)
-        await resolver.commit(prepared)
-        assert committed(cluster) == [b"v"]
-
-
 CALLS: dict[str, Callable[[TransactionResolver, PreparedTransaction], Any]] = {
     "commit": lambda resolver, prepared: resolver.commit(prepared),
     "abort": lambda resolver, prepared: resolver.abort(prepared),

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from whole import jumping, now, running, turns
+from whole import jumping, now, running
 
 from aioproducer.errors import ConnectionLost, DeliveryError, KafkaError, Persisted
 from aioproducer.testing import FakeCluster
@@ -21,42 +21,6 @@ async def failure_of(producer: Producer[Any, Any], value: bytes = b"v") -> Deliv
     with pytest.raises(DeliveryError) as raised:
         await delivery
     return raised.value
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        "NOT_LEADER_OR_FOLLOWER",
-        "UNKNOWN_TOPIC_OR_PARTITION",
-        "NOT_ENOUGH_REPLICAS",
-        "CORRUPT_MESSAGE",
-    ],
-)
-@jumping
-async def test_a_retriable_refusal_is_retried_until_it_is_taken(error: str) -> None:
-    """The broker refuses the batch twice, then logs it once. The retries back off."""
-    async with running() as (cluster, producer):
-        cluster.fail("Produce", error, times=2)
-        began = now()
-        assert (await producer.send_and_wait("orders", b"v", partition=0)).offset == 0
-        assert 0.2 < now() - began < 0.6
-        assert cluster.values("orders") == [b"v"]
-        assert len(cluster.requests("Produce")) == 3
-
-
-@jumping
-async def test_order_holds_over_refusals_of_several_batches_in_flight() -> None:
-    """The broker refuses all of five batches in flight. The Sender retries them in order, one at a time."""
-    async with running(batch_size=100) as (cluster, producer):
-        cluster.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=5)
-        deliveries = [
-            await producer.send("orders", b"%d" % number + b"." * 60, partition=0)
-            for number in range(20)
-        ]
-        assert [(await delivery).offset for delivery in deliveries] == list(range(20))
-        assert [value.split(b".")[0] for value in cluster.values("orders", 0)] == [
-            b"%d" % number for number in range(20)
-        ]
 
 
 @pytest.mark.parametrize(
@@ -89,17 +53,6 @@ async def test_a_batch_that_was_appended_and_refused_may_have_been_written() -> 
 
 
 @jumping
-async def test_a_hanging_broker_is_given_up_after_the_request_timeout() -> None:
-    """The producer closes the connection and sends the batch again on a new one. It may be logged twice."""
-    async with running(request_timeout_ms=2000) as (cluster, producer):
-        cluster.hang("Produce", times=1)
-        began = now()
-        await producer.send_and_wait("orders", b"v", partition=0)
-        assert 2 <= now() - began < 3
-        assert cluster.values("orders") == [b"v"]
-
-
-@jumping
 async def test_a_delivery_that_times_out_in_flight_may_have_been_written() -> None:
     """The delivery fails at delivery_timeout_ms, not later. Its memory is free again when the connection releases it."""
     async with running(delivery_timeout_ms=1500, request_timeout_ms=1000) as (cluster, producer):
@@ -129,59 +82,6 @@ async def test_a_delivery_that_never_left_was_not_written() -> None:
         await cluster.brokers[1].start()
         await producer.send_and_wait("orders", b"last", partition=0)
         assert cluster.values("orders", 0) == [b"first", b"last"]
-
-
-@jumping
-async def test_a_broker_that_restarts_gets_what_waited() -> None:
-    """The records sent during the restart arrive once, in order."""
-    async with running() as (cluster, producer):
-        await producer.send_and_wait("orders", b"0", partition=0)
-        await cluster.brokers[1].stop()
-        deliveries = [
-            await producer.send("orders", b"%d" % number, partition=0) for number in range(1, 10)
-        ]
-        await asyncio.sleep(3)
-        assert not any(delivery.done() for delivery in deliveries)
-        await cluster.brokers[1].start()
-        await asyncio.gather(*deliveries)
-        assert cluster.values("orders", 0) == [b"%d" % number for number in range(10)]
-
-
-@pytest.mark.parametrize("silently", [True, False])
-@jumping
-async def test_records_follow_a_leader_that_moved_while_its_old_broker_is_gone(
-    silently: bool,
-) -> None:
-    """The old leader refuses connections, and only metadata has the new one. The producer requests metadata before all records expire."""
-    async with running(brokers=2) as (cluster, producer):
-        await producer.send_and_wait("orders", b"0", partition=1)
-        await cluster.brokers[2].stop(silently=silently)
-        delivery = await producer.send("orders", b"1", partition=1)
-        await asyncio.sleep(5)
-        assert not delivery.done()
-        cluster.move_leader("orders", 1, 1)
-        began = now()
-        assert (await delivery).offset == 1
-        assert now() - began < 5
-        await cluster.brokers[2].start()
-
-
-@jumping
-async def test_records_follow_a_leader_that_moved() -> None:
-    """The producer requests metadata at once after NOT_LEADER. The order holds across two moves."""
-    async with running(brokers=3, partitions=1, batch_size=200) as (cluster, producer):
-        deliveries = []
-        for number in range(60):
-            if number in (20, 40):
-                await turns(7)
-                cluster.move_leader("orders", 0, 1 + number // 20)
-            deliveries.append(
-                await producer.send("orders", b"%d" % number + b"." * 30, partition=0)
-            )
-        await asyncio.gather(*deliveries)
-        assert [value.split(b".")[0] for value in cluster.values("orders")] == [
-            b"%d" % number for number in range(60)
-        ]
 
 
 @jumping

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from whole import encode_at_once, jumping, running
 
-from aioproducer import BootstrapFailed, DeliveryError, Persisted, Producer, ProducerConfig
-from aioproducer.errors import BrokerNotTrusted, CredentialsRefused
+from aioproducer import DeliveryError, Persisted, Producer, ProducerConfig
 from aioproducer.testing import FakeCluster, ListenerSecurity
 
 if TYPE_CHECKING:
@@ -73,40 +71,6 @@ async def test_records_arrive(mechanism: str, protocol: str) -> None:
         assert {done.mechanism for done in cluster.security.authentications} == {mechanism}
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@jumping
-async def test_a_wrong_password(mechanism: str) -> None:
-    """Row 92: `start` fails within 1.5 s with the broker's words, after at most 3 dials; no secret is told."""
-    async with secured() as cluster:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        producer: Producer[Any, Any] = Producer(
-            **cluster.client_options, **login(mechanism, "canary-wrong"), max_block_ms=12_000
-        )
-        with pytest.raises((BootstrapFailed, CredentialsRefused)) as caught:
-            await producer.start()
-        assert loop.time() - began <= 1.5
-        assert len(cluster.security.dials) <= 3
-        assert "user 'alice'" in str(caught.value)
-        assert mechanism in str(caught.value)
-        assert "canary" not in str(caught.value) + repr(producer)
-
-
-@jumping
-async def test_three_addresses_that_all_refuse() -> None:
-    """Row 92: each is dialled once, and `start` fails within 1.5 s."""
-    async with secured(3) as cluster:
-        began = asyncio.get_running_loop().time()
-        producer: Producer[Any, Any] = Producer(
-            **cluster.client_options, **login(password="canary-wrong")
-        )
-        with pytest.raises(BootstrapFailed) as caught:
-            await producer.start()
-        assert asyncio.get_running_loop().time() - began <= 1.5
-        assert len(cluster.security.dials) == 3
-        assert isinstance(caught.value.__cause__, CredentialsRefused)
-
-
 @jumping
 async def test_wrong_for_five_seconds() -> None:
     """Row 92b: `start(wait=False)` gets through by itself, with 6 dials at most before, and records that waited arrive."""
@@ -120,49 +84,6 @@ async def test_wrong_for_five_seconds() -> None:
         cluster.security.grant("alice", "canary-alice")
         await sending
         assert cluster.values("orders") == [b"x"]
-        await producer.stop()
-
-
-@jumping
-async def test_a_mechanism_that_is_not_enabled() -> None:
-    """Row 93."""
-    async with secured(mechanisms=("SCRAM-SHA-512",)) as cluster:
-        with pytest.raises(
-            (BootstrapFailed, CredentialsRefused),
-            match="no SASL mechanism PLAIN; it has SCRAM-SHA-512",
-        ):
-            await Producer(**cluster.client_options, **login()).start()
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        {"count": 1},
-        {"count": 4095},
-        {"count": 1_000_001},
-        {"count": 2**31},
-        {"nonce": b"short"},
-        {"first": lambda sound: b"m=x," + sound},
-        {"first": lambda sound: sound + b",i=4096"},
-        {"first": b"x" * 5000},
-        {"first": b""},
-        {"first": "ä".encode()},
-        {"final": b"v=" + base64.b64encode(bytes(32))},
-        {"final": b"v=%%%"},
-        {"final": b""},
-    ],
-    ids=str,
-)
-@jumping
-async def test_a_broker_that_does_not_know_the_password(spoil: dict[str, Any]) -> None:
-    """Row 94: BrokerNotTrusted for each answer in place of a proof."""
-    async with secured() as cluster:
-        cluster.spoil_scram(**spoil, times=None)
-        producer: Producer[Any, Any] = Producer(
-            **cluster.client_options, **login("SCRAM-SHA-256"), max_block_ms=1000
-        )
-        with pytest.raises((BootstrapFailed, BrokerNotTrusted), match="SCRAM-SHA-256: the broker"):
-            await producer.start()
         await producer.stop()
 
 
@@ -198,51 +119,6 @@ async def test_sessions_are_renewed_while_records_flow(mechanism: str, acks: Any
                 >= 0
             )
             assert cluster.security.expired_sessions == []
-
-
-@jumping
-async def test_sessions_are_renewed_in_transactions() -> None:
-    """Row 101."""
-    async with (
-        secured(session_ms=2000) as cluster,
-        running(cluster, **login("SCRAM-SHA-512"), transactional_id="t") as (_, producer),
-    ):
-        for number in range(40):
-            async with producer.transaction():
-                await producer.send("orders", b"%d" % number)
-                await asyncio.sleep(0.25)
-        assert cluster.values("orders", isolation="read_committed") == [
-            b"%d" % number for number in range(40)
-        ]
-        assert renewals(cluster) >= 8
-        assert len(cluster.security.dials) <= 3
-
-
-@pytest.mark.parametrize("how", ["hangs", "answer lost", "broker restarts"])
-@jumping
-async def test_a_renewal_that_fails(how: str) -> None:
-    """Row 101: no loss, order kept; a connection is made anew, and held sends go on."""
-    options = {"request_timeout_ms": 2000, "delivery_timeout_ms": 60_000}
-    async with (
-        secured(session_ms=3000) as cluster,
-        running(cluster, **login("SCRAM-SHA-256"), **options) as (_, producer),
-    ):
-        await producer.send_and_wait("orders", b"first")
-        if how == "hangs":
-            cluster.hang("SaslAuthenticate", times=1)
-        else:
-            cluster.drop_reply("SaslAuthenticate", times=1)
-        streaming = asyncio.ensure_future(stream(producer, 12))
-        if how == "broker restarts":
-            await asyncio.sleep(2.8)
-            await cluster.brokers[1].stop()
-            await asyncio.sleep(0.5)
-            await cluster.brokers[1].start()
-        count = await streaming
-        assert cluster.values("orders", 0) == [
-            b"first",
-            *(b"%d" % number for number in range(count)),
-        ]
 
 
 async def hold_back(cluster: FakeCluster, producer: Producer[Any, Any]) -> list[Delivery]:
@@ -311,44 +187,6 @@ async def test_a_stop_while_a_renewal_holds_a_request_back() -> None:
 
 
 @jumping
-async def test_credentials_that_are_revoked() -> None:
-    """Row 103: six dials in 12 s; records fail by their deadline with the refusal, certainly not written; granted again: all goes on."""
-    options = {"delivery_timeout_ms": 8000, "request_timeout_ms": 5000, "linger_ms": 0}
-    async with (
-        secured(3, session_ms=3000) as cluster,
-        running(cluster, **login("SCRAM-SHA-256"), **options) as (_, producer),
-    ):
-        for partition in range(3):
-            await producer.send_and_wait("orders", b"before", partition=partition)
-        await asyncio.sleep(5)
-        cluster.security.revoke("alice")
-        await asyncio.sleep(3.5)
-        before = len(cluster.security.dials)
-        deliveries = [
-            await producer.send("orders", b"late", partition=partition) for partition in range(3)
-        ]
-        errors = await asyncio.gather(*deliveries, return_exceptions=True)
-        for error in errors:
-            assert isinstance(error, DeliveryError)
-            assert isinstance(error.__cause__, CredentialsRefused)
-            assert error.persisted is Persisted.NO
-            assert "user 'alice'" in str(error)
-            assert "canary" not in str(error) + error.explain()
-        assert len(cluster.security.dials) - before <= 6
-        cluster.security.grant("alice", "canary-alice")
-        loop = asyncio.get_running_loop()
-        granted = loop.time()
-        for partition in range(3):
-            while True:
-                try:
-                    await producer.send_and_wait("orders", b"after", partition=partition)
-                except DeliveryError:
-                    continue
-                break
-        assert loop.time() - granted < 31
-
-
-@jumping
 async def test_dials_after_a_revocation() -> None:
     """Row 103, issue 30: three nodes, sessions of 3 s: from the revocation at most six dials in 12 s."""
     options = {"linger_ms": 0, "delivery_timeout_ms": 60_000}
@@ -373,97 +211,6 @@ async def test_dials_after_a_revocation() -> None:
         cluster.security.grant("alice", "canary-alice")
         await asyncio.gather(*sends)
         assert len(cluster.values("orders")) == 9
-
-
-@pytest.mark.parametrize("size", [2**31 - 1, 2 * 1024 * 1024, 50_000_000])
-@jumping
-async def test_a_large_frame_before_authentication(size: int) -> None:
-    """Row 104: bounded at 256 KiB."""
-    async with secured() as cluster:
-        cluster.raw("SaslAuthenticate", size.to_bytes(4, "big"), times=None)
-        producer: Producer[Any, Any] = Producer(
-            **cluster.client_options, **login(), max_block_ms=500
-        )
-        with pytest.raises(
-            BootstrapFailed, match=f"a frame claims {size} bytes, and no more than 262144"
-        ):
-            await producer.start()
-        await producer.stop()
-
-
-@pytest.mark.parametrize("acks", [1, "all"])
-@jumping
-async def test_a_principal_that_changes(acks: Any) -> None:
-    """Row 105: a new connection at once, no loss; the records go on as bob."""
-    async with secured(session_ms=3000) as cluster:
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setenv("CANARY_USER", "alice")
-            monkeypatch.setenv("CANARY_PASSWORD", "canary-alice")
-            references = login("SCRAM-SHA-256", "${env:CANARY_PASSWORD}", "${env:CANARY_USER}")
-            async with running(
-                cluster, **references, acks=acks, enable_idempotence=acks == "all", linger_ms=0
-            ) as (_, producer):
-                streaming = asyncio.ensure_future(stream(producer, 10))
-                await asyncio.sleep(1)
-                dials = len(cluster.security.dials)
-                monkeypatch.setenv("CANARY_USER", "bob")
-                monkeypatch.setenv("CANARY_PASSWORD", "canary-bob")
-                count = await streaming
-                values = cluster.values("orders", 0)
-                assert sorted(set(values)) == sorted(b"%d" % number for number in range(count))
-                if acks == "all":
-                    assert values == [b"%d" % number for number in range(count)]
-                assert cluster.security.authentications[-1].principal == "bob"
-                assert refusals(cluster) == 2
-                assert len(cluster.security.dials) == dials + 2
-
-
-@pytest.mark.parametrize("session_ms", [300, 1000])
-@jumping
-async def test_a_session_that_is_too_short(session_ms: int) -> None:
-    """Row 106: no storm; the connection is made anew when it is cut, and nothing is lost."""
-    async with (
-        secured(session_ms=session_ms) as cluster,
-        running(cluster, **login(), linger_ms=0) as (_, producer),
-    ):
-        count = await stream(producer, 10)
-        assert cluster.values("orders", 0) == [b"%d" % number for number in range(count)]
-        assert renewals(cluster) == 0
-        assert len(cluster.security.dials) <= 2 * 10_000 / session_ms + 4
-
-
-@pytest.mark.parametrize("lifetime", [2**63 - 1, -1, 0])
-@jumping
-async def test_strange_lifetimes(lifetime: int) -> None:
-    """Row 106."""
-
-    def change(answer: Any) -> None:
-        answer.session_lifetime_ms = lifetime
-
-    async with secured(session_ms=3_000_000) as cluster:
-        cluster.rewrite("SaslAuthenticate", change, times=None)
-        async with running(cluster, **login(), connections_max_idle_ms=-1) as (_, producer):
-            await producer.send_and_wait("orders", b"x")
-            await asyncio.sleep(2000)
-            await producer.send_and_wait("orders", b"y")
-            assert renewals(cluster) == 0
-
-
-@jumping
-async def test_a_session_that_the_broker_ends_early() -> None:
-    """Row 107: the broker cuts it at a request; the record is retried, not lost."""
-    async with secured(session_ms=3000) as cluster:
-
-        def change(answer: Any) -> None:
-            answer.session_lifetime_ms = 60_000
-
-        cluster.rewrite("SaslAuthenticate", change, times=None)
-        async with running(cluster, **login(), linger_ms=0) as (_, producer):
-            await producer.send_and_wait("orders", b"x")
-            await asyncio.sleep(4)
-            await producer.send_and_wait("orders", b"y")
-            assert cluster.values("orders") == [b"x", b"y"]
-            assert cluster.security.expired_sessions
 
 
 @jumping

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import shutil
 import ssl
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tls_peers import (
-    TlsServer,
     has_verify_error,
     seen_by_s_client,
     server_context,
     tls_in_front,
-    wants_a_client_certificate,
 )
 from whole import jumping, now, running
 
 from aioproducer import Producer
 from aioproducer.errors import (
-    AuthenticationFailed,
     BootstrapFailed,
     CertificateNotTrusted,
     ConfigError,
-    CredentialsRefused,
     DeliveryError,
-    Persisted,
 )
 from aioproducer.testing import FakeCluster
 from aioproducer.testing.certificates import EXPIRED, NOT_YET_VALID, CertificateAuthority
-from aioproducer.testing.security.listener import ListenerSecurity
 
 if TYPE_CHECKING:
     import pathlib
@@ -127,31 +120,6 @@ async def test_a_start_that_is_refused_fails_early(
         await producer.stop()
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-@pytest.mark.parametrize(("brokers", "seconds", "dials"), [(1, 1.5, 3), (3, 5.0, 4)])
-@jumping
-async def test_a_start_with_a_wrong_password_fails_early(
-    brokers: int, seconds: float, dials: int, mechanism: str
-) -> None:
-    """Row 92: the pauses of refused logins are between the dials of several addresses, so that a request stops to wait before the verdict comes."""
-    security = ListenerSecurity("SASL_SSL", users={"alice": "canary-alice"})
-    async with FakeCluster(brokers=brokers, memory=True, security=security) as cluster:
-        dialer = Counted(cluster.network)
-        began = now()
-        options = {
-            **cluster.client_options,
-            "dialer": dialer,
-            "sasl_mechanism": mechanism,
-            "sasl_username": "alice",
-        }
-        with pytest.raises(BootstrapFailed, match="no broker let this client in") as raised:
-            await Producer(**options, sasl_password="canary-wrong").start()
-        assert now() - began <= seconds
-        assert len(dialer.dials) <= dials
-        assert isinstance(raised.value.__cause__, CredentialsRefused)
-        assert raised.value.__cause__.code == 58
-
-
 @jumping
 async def test_one_address_that_refuses_and_one_that_lets_in() -> None:
     """The order of the addresses does not matter, and a refusal is no reason to fail while another may let us in."""
@@ -221,42 +189,6 @@ async def test_files_that_cannot_be_used_fail_the_start_at_once(tmp_path: pathli
         await producer.stop()
 
 
-@OPENSSL
-@pytest.mark.parametrize(
-    "version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"]
-)
-@jumping
-async def test_a_client_certificate_that_is_refused_fails_the_start(
-    version: ssl.TLSVersion,
-) -> None:
-    """Row 99."""
-    context = server_context(SERVER, clients=CA, version=version)
-    assert wants_a_client_certificate(context, CA)
-    async with FakeCluster(memory=True) as cluster:
-        tls_in_front(cluster, context)
-        with pytest.raises(BootstrapFailed, match="a client certificate") as raised:
-            await Producer(**cluster.client_options, **TLS).start()
-        assert isinstance(raised.value.__cause__, CredentialsRefused)
-
-
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-@jumping
-async def test_a_start_without_tls_at_a_port_with_tls_fails_early(protocol: Any) -> None:
-    """Row 97: the port's alert is certain, and the error says which option to set."""
-    async with FakeCluster(
-        memory=True, security=ListenerSecurity(protocol, users={"alice": "canary-alice"})
-    ) as cluster:
-        options = {name: cluster.client_options[name] for name in ("bootstrap_servers", "dialer")}
-        began = now()
-        with pytest.raises(
-            BootstrapFailed, match=r"the port speaks TLS: set security_protocol=SSL or SASL_SSL"
-        ) as raised:
-            await Producer(**options).start()
-        assert now() - began <= 1.5
-        assert len(cluster.security.dials) == 2
-        assert type(raised.value.__cause__) is AuthenticationFailed
-
-
 @pytest.mark.parametrize(
     "answer", [b"", b"HTTP/1.1 503 Service Unavailable\r\n\r\n"], ids=["closes", "HTTP"]
 )
@@ -274,152 +206,6 @@ async def test_a_start_without_tls_waits_at_a_port_that_answers_no_alert(answer:
 
 
 # In mid-life
-
-
-@OPENSSL
-@jumping
-async def test_one_broker_with_an_expired_certificate_holds_up_no_other() -> None:
-    """Row 95 in mid-life: the others' partitions flow; its records fail by their deadline, with the reason; then it is replaced."""
-    async with FakeCluster(brokers=2, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        current = {"bad": False}
-        made: list[TlsServer] = []
-        good, bad = server_context(SERVER), server_context(CA.server(*NAMES, validity=EXPIRED))
-        assert has_verify_error(bad, 10, CA, "broker-2.memory")
-        network: Any = cluster.network
-        for (host, port), receiver in list(network._listeners.items()):
-
-            def make(receiver: Any = receiver, host: str = host) -> TlsServer:
-                made.append(
-                    TlsServer(
-                        receiver(), bad if current["bad"] and host == "broker-2.memory" else good
-                    )
-                )
-                return made[-1]
-
-            network._listeners[host, port] = make
-        async with running(cluster, **TLS, delivery_timeout_ms=5000, request_timeout_ms=2000) as (
-            _,
-            producer,
-        ):
-            leaders = {partition: cluster.leader("orders", partition) for partition in (0, 1)}
-            for partition in leaders:
-                await producer.send_and_wait("orders", b"v", partition=partition)
-            theirs = next(partition for partition, leader in leaders.items() if leader == 2)
-            current["bad"] = True
-            for server in made:
-                server.abort()
-            await asyncio.sleep(1)
-            stuck = await producer.send("orders", b"v", partition=theirs)
-            for _ in range(20):
-                await producer.send_and_wait("orders", b"v", partition=1 - theirs)
-            with pytest.raises(DeliveryError) as raised:
-                await stuck
-            assert raised.value.persisted is Persisted.NO
-            assert "it has expired" in str(raised.value) + raised.value.explain()
-            current["bad"] = False
-            await asyncio.sleep(2)
-            await producer.send_and_wait("orders", b"v", partition=theirs)
-
-
-@jumping
-async def test_rotated_certificates_take_effect_at_the_next_dial(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Row 102: standing connections stay; half a pair is passed over, with one warning."""
-    files = CA.client("alice").write(tmp_path, "client")
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        made = tls_in_front(cluster, server_context(SERVER, clients=CA))
-
-        def users() -> list[str]:
-            return [
-                dict(each[0] for each in server.tls.getpeercert()["subject"])["commonName"]
-                for server in made
-            ]  # type: ignore[index]
-
-        options = {**TLS, "ssl_key_location": files.key, "ssl_certificate_location": files.chain}
-        async with running(cluster, **options) as (_, producer):
-            await producer.send_and_wait("orders", b"v")
-            assert set(users()) == {"alice"}
-            bob = CA.client("bob")
-            with caplog.at_level(logging.WARNING):
-                files.chain.write_bytes(bob.chain_pem)
-                for _ in range(3):
-                    for server in made:
-                        server.abort()
-                    await asyncio.sleep(1)
-                    await producer.send_and_wait("orders", b"v")
-                assert set(users()) == {"alice"}
-                warnings = [
-                    record
-                    for record in caplog.records
-                    if "the former ones stay in use" in record.getMessage()
-                ]
-                assert len(warnings) == 1
-            files.key.write_bytes(bob.key_pem)
-            await producer.send_and_wait("orders", b"v")
-            assert users()[-1] == "alice"
-            for server in made:
-                server.abort()
-            await asyncio.sleep(1)
-            await producer.send_and_wait("orders", b"v")
-            assert users()[-1] == "bob"
-
-
-@jumping
-async def test_a_connection_that_ends_by_an_alert_or_close_notify_in_mid_life() -> None:
-    """Row 110: no record is lost, order is kept, and the records go again."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=1)
-        made = tls_in_front(cluster, server_context(SERVER))
-        async with running(cluster, **TLS) as (_, producer):
-            for number in range(60):
-                await producer.send("orders", b"%d" % number)
-                if number % 20 == 10:
-                    made[-1].close()
-                await asyncio.sleep(0.02)
-            await producer.flush()
-        values = [record.value for record in cluster.records("orders", 0)]
-        assert values == [b"%d" % number for number in range(60)]
-
-
-@pytest.mark.parametrize("most", [0, 5, 100, 700, 1200])
-@jumping
-async def test_a_handshake_that_is_cut_is_tried_again(most: int) -> None:
-    """Row 108: each of the first dials ends behind some bytes of the server's; nothing is left."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=1)
-        made = tls_in_front(cluster, server_context(SERVER))
-        network: Any = cluster.network
-        (place, listener), *_ = network._listeners.items()
-        cuts = iter([True, True, True])
-
-        def make() -> TlsServer:
-            server: TlsServer = listener()
-            if next(cuts, False):
-                cut_behind(server, most)
-            return server
-
-        network._listeners[place] = make
-        async with running(cluster, **TLS) as (_, producer):
-            await producer.send_and_wait("orders", b"v")
-        assert len(made) >= 4
-
-
-def cut_behind(server: TlsServer, most: int) -> None:
-    """Let a server's connection end behind `most` bytes of it."""
-    left = most
-
-    def flush() -> None:
-        nonlocal left
-        data = server._out.read()
-        server.stream.write(data[:left])
-        left -= len(data)
-        if left <= 0:
-            server.stream.close()
-
-    server.flush = flush  # type: ignore[method-assign]
 
 
 @OPENSSL

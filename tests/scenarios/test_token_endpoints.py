@@ -86,19 +86,6 @@ async def test_records_arrive(protocol: str, *, is_urlencoded: bool) -> None:
         assert [asked.scope for asked in made.endpoint.requests] == ["produce"]
 
 
-@jumping
-async def test_a_ready_token(tmp_path: pathlib.Path) -> None:
-    """A file that another program renews, without an endpoint."""
-    async with secured() as made:
-        path = tmp_path / "token"
-        path.write_text(made.endpoint.token("bob") + "\n")
-        options = {**made.options, "sasl_oauthbearer_token_endpoint_url": path}
-        async with running(made.cluster, **options) as (_, producer):
-            await producer.send_and_wait("orders", b"x")
-        assert made.principals() == {"bob"}
-        assert made.endpoint.requests == []
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

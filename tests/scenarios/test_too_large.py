@@ -114,18 +114,6 @@ async def test_a_record_that_is_too_large_alone_fails_alone() -> None:
 
 
 @jumping
-async def test_a_list_of_records_that_is_too_large_is_cut_too() -> None:
-    """A topic with a small segment responds RECORD_LIST_TOO_LARGE. The Sender splits the batch, where Java fails it."""
-    async with running() as (cluster, producer):
-        cluster.fail("Produce", "RECORD_LIST_TOO_LARGE", times=2)
-        deliveries = [
-            await producer.send("orders", b"%d" % number, partition=0) for number in range(8)
-        ]
-        assert [metadata.offset for metadata in await asyncio.gather(*deliveries)] == list(range(8))
-        assert [batch.count for batch in cluster.log("orders", 0).batches()] == [2, 2, 4]
-
-
-@jumping
 async def test_callbacks_are_called_once_in_order_though_the_batch_was_split() -> None:
     """Callbacks added before and after the split run once, also without a reference to the delivery. Removed ones do not run."""
     async with strict() as (cluster, producer):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,10 +18,8 @@ from aioproducer import (
     TransactionError,
     TransactionExpired,
     TransactionFatal,
-    TransactionMisuse,
     TransactionTimeout,
 )
-from aioproducer.testing.transactions import Holder
 from tests.scenarios.test_transactions import VERSIONS, cluster_of, committed, transactional
 
 if TYPE_CHECKING:
@@ -77,24 +74,6 @@ async def test_a_lost_answer(version: int, api: str, disconnect: Any) -> None:
     """The response is lost before or after the coordinator acts on the request. The transaction continues, and the next one works."""
     async with cluster_of(version, 3) as cluster:
         cluster.fail(api, disconnect=disconnect)
-        async with running(cluster, transactional_id="tx") as (_, producer):
-            await transfer(producer, 1)
-            await transfer(producer, 2)
-        assert_transferred(cluster, 2)
-
-
-@EACH
-@jumping
-async def test_the_coordinators_move(version: int, api: str) -> None:
-    """Row 64: the coordinators move before each kind of request. The transaction continues."""
-    async with cluster_of(version, 3) as cluster:
-
-        @cluster.on(api, keep=False)
-        def move(_request: Any, context: Any) -> Any:
-            for key in ("tx", "group"):
-                cluster.move_coordinator(key, 1 + context.broker % 3)
-            return context.PASS
-
         async with running(cluster, transactional_id="tx") as (_, producer):
             await transfer(producer, 1)
             await transfer(producer, 2)
@@ -161,18 +140,6 @@ async def test_the_last_transaction_is_still_ending(version: int, api: str) -> N
         assert times[3] - times[0] < 0.2
 
 
-@VERSIONS
-@jumping
-async def test_markers_that_take_their_time(version: int) -> None:
-    """The next transaction and the next producer wait for the markers. In version 2 the first records of the next transaction wait."""
-    async with transactional(version) as (cluster, producer):
-        cluster.marker_delay = 0.3
-        for number in range(1, 4):
-            await transfer(producer, number)
-        await asyncio.sleep(1)
-        assert_transferred(cluster, 3)
-
-
 # Row 66
 
 
@@ -197,19 +164,6 @@ async def test_a_zombie(version: int) -> None:
         with pytest.raises(ProducerFenced):
             await zombie.send("orders", b"zombie")
     assert committed(cluster) == [b"heir"]
-
-
-@VERSIONS
-@jumping
-async def test_a_zombie_that_only_commits(version: int) -> None:
-    """The coordinator also detects the old producer at the commit. Within `transaction()` the commit raises the error."""
-    async with transactional(version) as (cluster, zombie):
-        with pytest.raises(ProducerFenced):
-            async with zombie.transaction():
-                await zombie.send_and_wait("orders", b"zombie", partition=0)
-                async with running(cluster, transactional_id="tx"):
-                    pass
-    assert committed(cluster) == []
 
 
 # Row 67
@@ -241,89 +195,7 @@ async def test_a_transaction_that_takes_too_long(version: int) -> None:
 # Rows 68 and 69
 
 
-@VERSIONS
-@pytest.mark.parametrize("disconnect", ["before", "after"])
-@jumping
-async def test_an_outcome_that_is_unknown(version: int, disconnect: Any) -> None:
-    """Row 68: the producer repeats the same commit and never aborts, whichever call comes meanwhile."""
-    async with transactional(version, max_block_ms=500) as (cluster, producer):
-        await producer.begin_transaction()
-        await producer.send("orders", b"1", partition=0)
-        cluster.fail("EndTxn", disconnect=disconnect, times=6)
-        with pytest.raises(
-            TransactionTimeout,
-            match=r"commit_transaction\(\) did not end within max_block_ms=500: EndTxn \(commit\)",
-        ):
-            await producer.commit_transaction()
-        with pytest.raises(TransactionMisuse, match="cannot be taken back"):
-            await producer.abort_transaction()
-        for _ in range(30):
-            try:
-                await producer.commit_transaction()
-                break
-            except TransactionTimeout:
-                continue
-        assert committed(cluster) == [b"1"]
-        ends = cluster.requests("EndTxn")
-        assert len(ends) == 7
-        assert all(request.message.committed for request in ends)
-        async with producer.transaction():
-            await producer.send("orders", b"2", partition=0)
-        assert committed(cluster) == [b"1", b"2"]
-
-
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-@VERSIONS
-@jumping
-async def test_an_end_that_arrives_in_the_next_transaction(version: int, verdict: str) -> None:
-    """Row 69 (Jepsen): a late end has no effect on the next transaction, because that has an epoch of its own."""
-    async with transactional(version, request_timeout_ms=1_000, delivery_timeout_ms=10_000) as (
-        cluster,
-        producer,
-    ):
-        await producer.begin_transaction()
-        await producer.send_and_wait("orders", b"1", partition=0)
-        straggler: list[Any] = []
-
-        @cluster.on("EndTxn", keep=False)
-        def delay(request: Any, context: Any) -> Any:
-            straggler.append(request)
-            return context.DISCONNECT
-
-        await (
-            producer.commit_transaction() if verdict == "commit" else producer.abort_transaction()
-        )
-        await producer.begin_transaction()
-        await producer.send_and_wait("orders", b"2", partition=0)
-        [late] = straggler
-        arrived = cluster.transactions["tx"]
-        assert Holder(late.producer_id, late.producer_epoch) != arrived.holder
-        await producer.abort_transaction()
-        assert committed(cluster) == ([b"1"] if verdict == "commit" else [])
-        if version == 1:
-            assert len(cluster.requests("InitProducerId")) == 2
-
-
 # Row 70
-
-
-@VERSIONS
-@jumping
-async def test_a_send_that_fails(version: int) -> None:
-    """The commit raises the send's error, also if the caller never looks at it. The abort works, and so does the next transaction."""
-    async with transactional(version) as (cluster, producer):
-        cluster.fail("Produce", "POLICY_VIOLATION", partition=1)
-        await producer.begin_transaction()
-        await producer.send("orders", b"kept?", partition=0)
-        await producer.send("orders", b"refused", partition=1)
-        with pytest.raises(TransactionAbortable, match="orders-1: POLICY_VIOLATION") as raised:
-            await producer.commit_transaction()
-        assert raised.value.hint.startswith("Call abort_transaction()")
-        await producer.abort_transaction()
-        await transfer(producer, 1)
-        assert_transferred(cluster, 1)
-        if version == 1:
-            assert len(cluster.requests("InitProducerId")) == 2
 
 
 @VERSIONS
@@ -487,33 +359,6 @@ async def test_start_without_waiting(version: int) -> None:
 
 
 # Row 73
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
-@jumping
-async def test_the_version_changes_in_mid_life(before: int, after: int) -> None:
-    """The producer sees the new version on new connections. The open transaction ends in its old version, the next one uses the new."""
-    async with transactional(before) as (cluster, producer):
-        await transfer(producer, 1)
-        await producer.begin_transaction()
-        await producer.send_and_wait("orders", b"2", partition=0)
-        cluster.transaction_version = after
-        cluster.disconnect_all()
-        with contextlib.suppress(
-            TransactionAbortable
-        ):  # the brokers decide what a downgrade does to an open transaction
-            await producer.send("orders", b"2", partition=1)
-            await producer.send_offsets_to_transaction({("payments", 0): 2}, GROUP)
-            await producer.commit_transaction()
-        for number in (3, 4, 5):
-            await transfer(producer, number)
-        assert (
-            committed(cluster, partition=0)
-            == committed(cluster, partition=1)
-            == [b"%d" % number for number in (1, 2, 3, 4, 5)]
-        )
-        ends = [request.version for request in cluster.requests("EndTxn")]
-        assert (ends[0] > 4, ends[1] > 4, ends[-1] > 4) == (before == 2, before == 2, after == 2)
 
 
 # Data flows

@@ -14,11 +14,9 @@ from aioproducer import (
     ConfigError,
     ConsumerGroupMetadata,
     DeliveryError,
-    OffsetAndMetadata,
     Producer,
     RecordTooLarge,
     SerializationError,
-    TopicPartition,
     TransactionAbortable,
     TransactionAborted,
     TransactionMisuse,
@@ -49,20 +47,6 @@ async def test_a_commit(version: int) -> None:
         assert committed(cluster, "payments") == [b"5"]
         assert asked(cluster)[-1] == "EndTxn"
         assert set(asked(cluster)[:-1]) == (set() if version == 2 else {"AddPartitionsToTxn"})
-
-
-@VERSIONS
-@jumping
-async def test_an_abort(version: int) -> None:
-    """The records of the aborted transaction are in the log and invisible. The next transaction works."""
-    async with transactional(version) as (cluster, producer):
-        await producer.begin_transaction()
-        await producer.send_and_wait("orders", b"lost", partition=0)
-        await producer.abort_transaction()
-        async with producer.transaction():
-            await producer.send("orders", b"kept", partition=0)
-        assert cluster.values("orders", 0) == [b"lost", b"kept"]
-        assert committed(cluster) == [b"kept"]
 
 
 @VERSIONS
@@ -110,26 +94,6 @@ async def test_an_abort_lets_go_of_sends_that_wait(version: int) -> None:
         async with producer.transaction():
             await producer.send("orders", b"v", partition=0)
         assert committed(cluster) == [b"v"]
-
-
-@VERSIONS
-@jumping
-async def test_offsets_and_records_are_one(version: int) -> None:
-    """The offsets and the records are committed together and aborted together (KIP-447)."""
-    async with transactional(version) as (cluster, producer):
-        offsets = {TopicPartition("orders", 0): 5, ("orders", 1): OffsetAndMetadata(7, "note")}
-        async with producer.transaction():
-            await producer.send("payments", b"1")
-            await producer.send_offsets_to_transaction(offsets, "group")
-            assert cluster.committed("group") == {}
-        assert cluster.committed("group") == {("orders", 0): 5, ("orders", 1): 7}
-        await producer.begin_transaction()
-        await producer.send_offsets_to_transaction(
-            {("orders", 0): 50}, ConsumerGroupMetadata("group")
-        )
-        await producer.abort_transaction()
-        assert cluster.committed("group") == {("orders", 0): 5, ("orders", 1): 7}
-        assert ("AddOffsetsToTxn" in asked(cluster)) is (version == 1)
 
 
 @VERSIONS
@@ -186,34 +150,6 @@ async def test_every_door_belongs_to_the_transaction(version: int) -> None:
         assert sorted(map(str, committed(cluster))) == sorted(
             map(str, [b"many"] * 500 + [b"nowait"])
         )
-
-
-@VERSIONS
-@jumping
-async def test_no_door_is_open_outside_a_transaction(version: int) -> None:
-    """Before, between and after transactions each way to send raises an error that names the missing call.
-
-    The fast path is closed there, so that no record needs a check of its own.
-    """
-    async with transactional(version) as (cluster, producer):
-        way = producer._fast_path
-        for _ in range(2):
-            for call in (
-                lambda: producer.send("orders", b"out", partition=0),
-                lambda: producer.send("orders", b"out"),
-                lambda: producer.send_and_wait("orders", b"out"),
-                lambda: producer.send_many("orders", [b"out"] * 50),
-            ):
-                with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
-                    await call()
-            with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
-                producer.send_nowait("orders", b"out", partition=0)
-            assert not way.fast
-            async with producer.transaction():
-                await producer.send("orders", b"in", partition=0)
-                assert way.fast
-        assert not way.fast
-        assert committed(cluster) == [b"in"] * 2
 
 
 @pytest.mark.parametrize("conflict", [{"enable_idempotence": False}, {"acks": 1}, {"retries": 0}])
@@ -358,20 +294,6 @@ async def test_many_transactions(version: int) -> None:
             )
         kept = [b"%d" % number for number in range(30) if number % 3]
         assert committed(cluster, partition=0) == committed(cluster, partition=1) == kept
-
-
-@VERSIONS
-@jumping
-async def test_stop_aborts_what_is_open(version: int) -> None:
-    """`stop` aborts the open transaction, so that no reader waits for it until its time-out."""
-    async with transactional(version) as (cluster, producer):
-        await producer.begin_transaction()
-        await producer.send_and_wait("orders", b"lost", partition=0)
-        await producer.stop()
-        assert asked(cluster, "EndTxn") == ["EndTxn"]
-        async with running(cluster, transactional_id="other") as (_, other), other.transaction():
-            await other.send("orders", b"kept", partition=0)
-        assert committed(cluster) == [b"kept"]
 
 
 @VERSIONS
