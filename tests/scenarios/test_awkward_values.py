@@ -7,11 +7,10 @@ from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from builds import on_both, producer_on
+from builds import on_both
 from whole import jumping, running_on
 
 from aioproducer import ProducerRecord, SerializationError, UsageError
-from aioproducer.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,18 +113,16 @@ async def test_what_an_encoder_gave_and_cannot_be_read_fails_its_record(
 @jumping
 async def test_a_buffer_that_was_released_is_named(build: Any, way: str) -> None:
     """Also on the fast path."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        options = {way: lambda _value: released()} if way == "value_serializer" else {}
-        given = {"value": b"v"} if way == "value_serializer" else {way: released()}
-        async with producer_on(build)(**cluster.client_options, **options) as producer:
-            await producer.partitions_for("orders")
-            for partition in (None, 0):
-                with pytest.raises(
-                    SerializationError,
-                    match=rf"^{'key' if way == 'key' else 'value'} for 'orders' is a memoryview",
-                ):
-                    producer.send_nowait("orders", partition=partition, **given)
+    options = {way: lambda _value: released()} if way == "value_serializer" else {}
+    given = {"value": b"v"} if way == "value_serializer" else {way: released()}
+    async with running_on(build, **options) as (cluster, producer):
+        await producer.partitions_for("orders")
+        for partition in (None, 0):
+            with pytest.raises(
+                SerializationError,
+                match=rf"^{'key' if way == 'key' else 'value'} for 'orders' is a memoryview",
+            ):
+                producer.send_nowait("orders", partition=partition, **given)
 
 
 @on_both
@@ -183,17 +180,15 @@ async def test_an_argument_that_raises_cancelled_error_is_refused(
     build: Any, argument: str, value: Any, words: str
 ) -> None:
     """CancelledError came out of `send`, and cancelled the task."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        given: dict[str, Any] = {argument: value}
-        async with producer_on(build)(**cluster.client_options) as producer:
-            for _ in range(2):
-                with pytest.raises(UsageError, match=words):
-                    await producer.send("orders", b"1", **given)
-                with pytest.raises(UsageError, match=words):
-                    producer.topic("orders", value=str).send_nowait("1", **given)
-                await producer.send_and_wait("orders", b"2")
-        assert cluster.values("orders") == [b"2", b"2"]
+    given: dict[str, Any] = {argument: value}
+    async with running_on(build) as (cluster, producer):
+        for _ in range(2):
+            with pytest.raises(UsageError, match=words):
+                await producer.send("orders", b"1", **given)
+            with pytest.raises(UsageError, match=words):
+                producer.topic("orders", value=str).send_nowait("1", **given)
+            await producer.send_and_wait("orders", b"2")
+    assert cluster.values("orders") == [b"2", b"2"]
 
 
 @on_both

@@ -293,12 +293,10 @@ async def test_a_full_batch_leaves_in_the_next_iteration_of_a_loop_of_sends(
 
     With 100 partitions and large records, the queue would grow for as long as the loop sends.
     """
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=partitions)
-        options = {"linger_ms": 0, "batch_size": 16_384, "batch_max_size": 16_384}
-        async with producer_on(build)(**cluster.client_options, **options) as producer:
-            await warm_up(producer)
-            waited = await send(producer, 20_000, 0.000_005, value=VALUE * 30)
+    options = {"linger_ms": 0, "batch_size": 16_384, "batch_max_size": 16_384}
+    async with running_on(build, partitions=partitions, **options) as (cluster, producer):
+        await warm_up(producer)
+        waited = await send(producer, 20_000, 0.000_005, value=VALUE * 30)
     assert max(waited) < 0.025
 
 

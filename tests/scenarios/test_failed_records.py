@@ -97,18 +97,16 @@ async def test_it_gets_what_was_sent(codec: str) -> None:
 async def test_formats_of_old_brokers(magic: int, times: list[int]) -> None:
     """The records are decoded from message sets too. Magic 0 has no timestamps: all records get that of the batch."""
     failed = Failed()
-    async with FakeCluster(memory=True, version="0.10") as cluster:
-        cluster.create_topic("orders", partitions=2)
-        options = {
-            "enable_idempotence": False,
-            "message_format_max": magic,
-            "compression_type": "gzip",
-        }
-        async with running(cluster, on_failed=failed, **options) as (_, producer):
-            cluster.fail("Produce", "POLICY_VIOLATION")
-            await producer.send_many("orders", [Record(b"a", b"k", 0, 5), Record(None, None, 0, 7)])
-            await producer.flush()
-            await turns(5)
+    options = {
+        "enable_idempotence": False,
+        "message_format_max": magic,
+        "compression_type": "gzip",
+    }
+    async with running(version="0.10", on_failed=failed, **options) as (cluster, producer):
+        cluster.fail("Produce", "POLICY_VIOLATION")
+        await producer.send_many("orders", [Record(b"a", b"k", 0, 5), Record(None, None, 0, 7)])
+        await producer.flush()
+        await turns(5)
     assert [record[:5] for record in failed.records] == [
         ("orders", b"a", b"k", 0, times[0]),
         ("orders", None, None, 0, times[1]),

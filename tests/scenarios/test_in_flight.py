@@ -102,30 +102,26 @@ TROUBLE = st.lists(
 
 async def play(trouble: list[str], batch_size: int) -> tuple[list[int], set[int]]:
     """Send 120 records. Returns the numbers of those in the log, and of those that failed."""
-    async with FakeCluster(brokers=2, memory=True, verify_records=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        async with running(
-            cluster,
-            max_in_flight_requests_per_connection=1,
-            batch_size=batch_size,
-            enable_idempotence=False,
-        ) as (
-            _,
-            producer,
-        ):
-            deliveries = []
-            for number in range(120):
-                deliveries.append(
-                    await producer.send("orders", b"%d" % number + b"." * 60, partition=0)
-                )
-                if number % 10 == 9 and trouble:
-                    script(cluster, trouble.pop())
-                    await asyncio.sleep(0.01)
-            outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
-            cluster.faults.clear()
-        return logged(cluster), {
-            number for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
-        }
+    async with running(
+        brokers=2,
+        verify_records=True,
+        max_in_flight_requests_per_connection=1,
+        batch_size=batch_size,
+        enable_idempotence=False,
+    ) as (cluster, producer):
+        deliveries = []
+        for number in range(120):
+            deliveries.append(
+                await producer.send("orders", b"%d" % number + b"." * 60, partition=0)
+            )
+            if number % 10 == 9 and trouble:
+                script(cluster, trouble.pop())
+                await asyncio.sleep(0.01)
+        outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
+        cluster.faults.clear()
+    return logged(cluster), {
+        number for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
+    }
 
 
 def script(cluster: FakeCluster, trouble: str) -> None:

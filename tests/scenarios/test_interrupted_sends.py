@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import BUILDS, producer_on
-from whole import jumping
+from whole import jumping, running
 
-from aioproducer import Producer
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.observability.metrics_recorder import Recorder
 from aioproducer.engine.sender.sender import Sender
@@ -186,13 +185,11 @@ def test_an_interrupted_answer_wakes_its_tasks(monkeypatch: pytest.MonkeyPatch) 
         raise KeyboardInterrupt
 
     async def main() -> None:
-        async with FakeCluster(memory=True) as cluster:
-            cluster.create_topic("orders")
-            async with Producer(**cluster.client_options) as producer:
-                monkeypatch.setattr(Recorder, "answered", interrupt)
-                assert (
-                    await asyncio.wait_for(producer.send_and_wait("orders", b"value"), 1)
-                ).offset == 0
+        async with running(partitions=1) as (cluster, producer):
+            monkeypatch.setattr(Recorder, "answered", interrupt)
+            assert (
+                await asyncio.wait_for(producer.send_and_wait("orders", b"value"), 1)
+            ).offset == 0
 
     run_on_after_ctrl_c(main())
 
@@ -216,14 +213,12 @@ def test_an_interrupted_drain_is_followed_by_another(
         return usual(*args, **options)
 
     async def main() -> None:
-        async with FakeCluster(memory=True) as cluster:
-            cluster.create_topic("orders")
-            async with Producer(linger_ms=linger_ms, **cluster.client_options) as producer:
-                await producer.send_and_wait("orders", b"first")
-                monkeypatch.setattr(owner, method, interrupt)
-                async with asyncio.timeout(1):
-                    await asyncio.gather(
-                        *[await producer.send("orders", b"value" * 20) for _ in range(9000)]
-                    )
+        async with running(partitions=1, linger_ms=linger_ms) as (cluster, producer):
+            await producer.send_and_wait("orders", b"first")
+            monkeypatch.setattr(owner, method, interrupt)
+            async with asyncio.timeout(1):
+                await asyncio.gather(
+                    *[await producer.send("orders", b"value" * 20) for _ in range(9000)]
+                )
 
     run_on_after_ctrl_c(main())

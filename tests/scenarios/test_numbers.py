@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from builds import on_both
-from whole import running_on
+from whole import running, running_on
 
 from aioproducer import ConfigError, Producer, ProducerConfig, Record, UsageError
 from aioproducer.testing import FakeCluster
@@ -142,13 +142,12 @@ async def test_what_a_partitioner_answers(build: ModuleType, chosen: Any, partit
 )
 @pytest.mark.asyncio
 async def test_what_a_partitioner_may_not_answer(chosen: Any, told: str) -> None:
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        async with Producer(
-            **cluster.client_options, partitioner=lambda _key, _count: chosen
-        ) as producer:
-            with pytest.raises(UsageError, match=f"the partitioner chose {told} for 'orders'"):
-                await producer.send("orders", b"v")
+    async with running(partitions=3, partitioner=lambda _key, _count: chosen) as (
+        cluster,
+        producer,
+    ):
+        with pytest.raises(UsageError, match=f"the partitioner chose {told} for 'orders'"):
+            await producer.send("orders", b"v")
 
 
 @pytest.mark.parametrize(

@@ -143,12 +143,10 @@ async def test_no_batch_is_cut_short_by_the_end_of_a_share() -> None:
 @jumping
 async def test_send_many_and_parked_records_go_by_shares_too() -> None:
     """Records go in bulk, or wait because the memory holds only two batches. Each partition gets the same number of bytes."""
-    async with FakeCluster(2, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        options: dict[str, Any] = {"batch_size": 2048, "chance": random.Random(6).random, **UNIFORM}
-        async with running(cluster, **options) as (_, producer):
-            await producer.send_many("orders", [bytes(100) for _ in range(12_000)])
-        assert chi_square([size / 2048 for size in sizes(cluster)]) < AT_ODDS_1000[5]
+    options: dict[str, Any] = {"batch_size": 2048, "chance": random.Random(6).random, **UNIFORM}
+    async with running(partitions=6, brokers=2, **options) as (cluster, producer):
+        await producer.send_many("orders", [bytes(100) for _ in range(12_000)])
+    assert chi_square([size / 2048 for size in sizes(cluster)]) < AT_ODDS_1000[5]
     async with running(brokers=2, partitions=6, **options, buffer_memory=8000) as (
         cluster,
         producer,
@@ -227,41 +225,38 @@ async def test_a_slow_broker_gets_less_and_holds_nobody_up() -> None:
 @jumping
 async def test_a_broker_that_takes_nothing_is_avoided_until_it_does() -> None:
     """After `partitioner_availability_timeout_ms` records without a key avoid the broker. Its waiting records and its keyed ones stay."""
-    async with FakeCluster(3, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=6)
-        options: dict[str, Any] = {
-            "batch_size": 300,
-            "partitioner_availability_timeout_ms": 200,
-            "chance": random.Random(2).random,
-        }
-        async with running(cluster, **options) as (_, producer):
-            await asyncio.gather(*[producer.send_and_wait("orders", bytes(100)) for _ in range(60)])
-            cluster.brokers[2].pause()
-            waiting = [await producer.send("orders", bytes(100)) for _ in range(200)]
-            await asyncio.sleep(0.25)
-            waiting += [
-                await producer.send("orders", bytes(100))
-            ]  # the first event-loop iteration after it sees that a broker is late
-            await asyncio.sleep(0.01)
-            after = [
-                await asyncio.wait_for(await producer.send("orders", bytes(100)), 1)
-                for _ in range(60)
-            ]
-            assert {cluster.leader("orders", metadata.partition) for metadata in after} == {1, 3}
-            keyed = await producer.send("orders", b"v", partition=min(led_by(cluster, 2)))
-            await asyncio.sleep(0.01)
-            assert not keyed.done()
-            cluster.brokers[2].resume()
-            await asyncio.gather(*waiting, keyed)
-            told = [
-                producer.metrics().number("events-total", event=event)
-                for event in ("broker-late", "broker-in-time")
-            ]
-            assert told == [1, 1]
-            again = await asyncio.gather(
-                *[producer.send_and_wait("orders", bytes(100)) for _ in range(120)]
-            )
-            assert {cluster.leader("orders", metadata.partition) for metadata in again} == {1, 2, 3}
+    options: dict[str, Any] = {
+        "batch_size": 300,
+        "partitioner_availability_timeout_ms": 200,
+        "chance": random.Random(2).random,
+    }
+    async with running(partitions=6, brokers=3, **options) as (cluster, producer):
+        await asyncio.gather(*[producer.send_and_wait("orders", bytes(100)) for _ in range(60)])
+        cluster.brokers[2].pause()
+        waiting = [await producer.send("orders", bytes(100)) for _ in range(200)]
+        await asyncio.sleep(0.25)
+        waiting += [
+            await producer.send("orders", bytes(100))
+        ]  # the first event-loop iteration after it sees that a broker is late
+        await asyncio.sleep(0.01)
+        after = [
+            await asyncio.wait_for(await producer.send("orders", bytes(100)), 1) for _ in range(60)
+        ]
+        assert {cluster.leader("orders", metadata.partition) for metadata in after} == {1, 3}
+        keyed = await producer.send("orders", b"v", partition=min(led_by(cluster, 2)))
+        await asyncio.sleep(0.01)
+        assert not keyed.done()
+        cluster.brokers[2].resume()
+        await asyncio.gather(*waiting, keyed)
+        told = [
+            producer.metrics().number("events-total", event=event)
+            for event in ("broker-late", "broker-in-time")
+        ]
+        assert told == [1, 1]
+        again = await asyncio.gather(
+            *[producer.send_and_wait("orders", bytes(100)) for _ in range(120)]
+        )
+        assert {cluster.leader("orders", metadata.partition) for metadata in again} == {1, 2, 3}
 
 
 @pytest.mark.parametrize("linger_ms", [0, 5, 100, "auto"])
@@ -291,28 +286,27 @@ async def test_a_trickle_leaves_a_late_broker_too(trouble: str, linger_ms: Any) 
 @jumping
 async def test_a_broker_whose_records_expired_is_tried_again() -> None:
     """No record waits for the broker any more. The producer tries it again, because it could not notice its return otherwise."""
-    async with FakeCluster(2, memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        options: dict[str, Any] = {
-            "partitioner_availability_timeout_ms": 100,
-            "delivery_timeout_ms": 2000,
-            "request_timeout_ms": 1000,
-        }
-        async with running(
-            cluster, **options, batch_size=300, linger_ms=0, close_timeout_ms=100
-        ) as (_, producer):
-            await producer.send_and_wait("orders", b"v", partition=0)
-            cluster.brokers[1].pause()
-            lost = [await producer.send("orders", bytes(200), partition=0) for _ in range(30)]
-            await asyncio.sleep(0.2)
-            await producer.send("orders", b"looks", partition=1)
-            await turns(5)
-            assert producer.metrics().number("brokers-late") == 1
-            await asyncio.wait(lost)
-            await producer.send("orders", b"looks", partition=1)
-            await turns(5)
-            assert producer.metrics().number("brokers-late") == 0
-            cluster.brokers[1].resume()
+    options: dict[str, Any] = {
+        "partitioner_availability_timeout_ms": 100,
+        "delivery_timeout_ms": 2000,
+        "request_timeout_ms": 1000,
+    }
+    async with running(brokers=2, **options, batch_size=300, linger_ms=0, close_timeout_ms=100) as (
+        cluster,
+        producer,
+    ):
+        await producer.send_and_wait("orders", b"v", partition=0)
+        cluster.brokers[1].pause()
+        lost = [await producer.send("orders", bytes(200), partition=0) for _ in range(30)]
+        await asyncio.sleep(0.2)
+        await producer.send("orders", b"looks", partition=1)
+        await turns(5)
+        assert producer.metrics().number("brokers-late") == 1
+        await asyncio.wait(lost)
+        await producer.send("orders", b"looks", partition=1)
+        await turns(5)
+        assert producer.metrics().number("brokers-late") == 0
+        cluster.brokers[1].resume()
 
 
 # Racks

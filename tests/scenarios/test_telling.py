@@ -186,25 +186,23 @@ async def test_throttles_and_forgotten_clusters_are_told(told: Any) -> None:
 @jumping
 async def test_a_broker_that_is_late_is_told_of(told: Any) -> None:
     """The producer logs when records without a key begin to avoid a late broker, and when they stop that."""
-    async with FakeCluster(memory=True, brokers=2) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        options = {
-            "partitioner_availability_timeout_ms": 200,
-            "max_in_flight_requests_per_connection": 1,
-        }
-        async with running(cluster, **options) as (_, producer):
-            hang = cluster.hang("Produce", broker=2)
-            deliveries = []
-            for _ in range(100):
-                deliveries.append(await producer.send("orders", b"." * 5000))
-                await asyncio.sleep(0.01)
-            assert told().count("broker-late") == 1
-            assert producer.metrics().number("brokers-late") == 1
-            hang.release()
-            await asyncio.gather(*deliveries)
-            await producer.send_and_wait("orders", b"x")
-            assert producer.metrics().number("brokers-late") == 0
-            assert told().count("broker-in-time") == 1
+    options = {
+        "partitioner_availability_timeout_ms": 200,
+        "max_in_flight_requests_per_connection": 1,
+    }
+    async with running(brokers=2, **options) as (cluster, producer):
+        hang = cluster.hang("Produce", broker=2)
+        deliveries = []
+        for _ in range(100):
+            deliveries.append(await producer.send("orders", b"." * 5000))
+            await asyncio.sleep(0.01)
+        assert told().count("broker-late") == 1
+        assert producer.metrics().number("brokers-late") == 1
+        hang.release()
+        await asyncio.gather(*deliveries)
+        await producer.send_and_wait("orders", b"x")
+        assert producer.metrics().number("brokers-late") == 0
+        assert told().count("broker-in-time") == 1
 
 
 @jumping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pytest
-from builds import on_both, producer_on
+from builds import on_both
 from whole import jumping, running, running_on, turns
 
 from aioproducer import (
@@ -501,22 +501,18 @@ async def test_a_cancelled_error_of_a_users_function_is_its_own(
     build: Any, kind: str, known: bool
 ) -> None:
     """A plain function asks for the result of a cancelled future. Its record fails; no task is cancelled, and the other records are sent."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        cancels = Cancels(kind, asyncio.CancelledError)
-        async with producer_on(build)(
-            **cluster.client_options, max_block_ms=2000, **cancels.options
-        ) as producer:
-            if known:
-                await producer.partitions_for("orders")
-            (_, failed, _), told = await sent_around(producer)
-        assert told == []
-        if kind == "interceptor":
-            assert cluster.values("orders") == [b"1", b"bad", b"2"]
-        else:
-            assert cluster.values("orders") == [b"1", b"2"]
-            assert isinstance(failed, UsageError)
-            assert "raised CancelledError" in str(failed)
+    cancels = Cancels(kind, asyncio.CancelledError)
+    async with running_on(build, max_block_ms=2000, **cancels.options) as (cluster, producer):
+        if known:
+            await producer.partitions_for("orders")
+        (_, failed, _), told = await sent_around(producer)
+    assert told == []
+    if kind == "interceptor":
+        assert cluster.values("orders") == [b"1", b"bad", b"2"]
+    else:
+        assert cluster.values("orders") == [b"1", b"2"]
+        assert isinstance(failed, UsageError)
+        assert "raised CancelledError" in str(failed)
 
 
 class Stale:
@@ -547,27 +543,25 @@ async def test_an_error_of_is_stale_is_its_records(
     build: Any, way: str, error: BaseException
 ) -> None:
     """The error cancels no task, and the producer asks the encoder again for the next record."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        stale = Stale()
-        async with producer_on(build)(**cluster.client_options, value_serializer=stale) as producer:
-            await producer.send_and_wait("orders", b"1")
-            for partition in (None, 0):
-                stale.error = error
-                with pytest.raises(
-                    SerializationError,
-                    match=rf"`is_stale` of the encoder Stale raised {type(error).__name__} in is_stale",
-                ) as caught:
-                    if way == "send_nowait":
-                        producer.send_nowait("orders", b"bad", partition=partition)
-                    else:
-                        await getattr(producer, way)(
-                            "orders", [b"bad"] if way == "send_many" else b"bad"
-                        )
-                assert caught.value.__cause__ is error
-                stale.error = None
-                await producer.send_and_wait("orders", b"2", partition=partition)
-        assert cluster.values("orders") == [b"1", b"2", b"2"]
+    stale = Stale()
+    async with running_on(build, value_serializer=stale) as (cluster, producer):
+        await producer.send_and_wait("orders", b"1")
+        for partition in (None, 0):
+            stale.error = error
+            with pytest.raises(
+                SerializationError,
+                match=rf"`is_stale` of the encoder Stale raised {type(error).__name__} in is_stale",
+            ) as caught:
+                if way == "send_nowait":
+                    producer.send_nowait("orders", b"bad", partition=partition)
+                else:
+                    await getattr(producer, way)(
+                        "orders", [b"bad"] if way == "send_many" else b"bad"
+                    )
+            assert caught.value.__cause__ is error
+            stale.error = None
+            await producer.send_and_wait("orders", b"2", partition=partition)
+    assert cluster.values("orders") == [b"1", b"2", b"2"]
 
 
 class EndOfProgram(BaseException):

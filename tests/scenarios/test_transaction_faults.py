@@ -192,9 +192,6 @@ async def test_a_transaction_that_takes_too_long(version: int) -> None:
             await producer.commit_transaction()
 
 
-# Rows 68 and 69
-
-
 # Row 70
 
 
@@ -356,9 +353,6 @@ async def test_start_without_waiting(version: int) -> None:
         await transfer(producer, 1)
         await producer.stop()
         assert_transferred(cluster, 1)
-
-
-# Row 73
 
 
 # Data flows

@@ -87,23 +87,21 @@ class MutedByHand:
 async def test_a_partition_that_is_muted_gives_memory_to_the_sends_that_wait() -> None:
     """Its open batch closes, and no answer or timer has to come first."""
     breaker = MutedByHand()
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=3)
-        options = {
-            "buffer_memory": 40_000,
-            "batch_max_size": 16_384,
-            "circuit_breaker_class": breaker,
-        }
-        async with running(cluster, **options) as (_, producer):
-            await fill(cluster, producer, partitions=3)
-            sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=2))
-            await turns(100)
-            assert not sending.done()
-            breaker.manager.mute(TopicPartition("orders", 0))
-            await turns(10)
-            assert sending.done()
-            breaker.manager.unmute(TopicPartition("orders", 0))
-            await cluster.brokers[1].start()
+    options = {
+        "buffer_memory": 40_000,
+        "batch_max_size": 16_384,
+        "circuit_breaker_class": breaker,
+    }
+    async with running(partitions=3, **options) as (cluster, producer):
+        await fill(cluster, producer, partitions=3)
+        sending = asyncio.create_task(producer.send("orders", b"." * 10_000, partition=2))
+        await turns(100)
+        assert not sending.done()
+        breaker.manager.mute(TopicPartition("orders", 0))
+        await turns(10)
+        assert sending.done()
+        breaker.manager.unmute(TopicPartition("orders", 0))
+        await cluster.brokers[1].start()
 
 
 @jumping
