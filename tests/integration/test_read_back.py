@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -181,43 +181,6 @@ def test_other_clients_read_what_we_wrote(kafka_server: ServerThread, codec: str
     _check(
         deliveries, asyncio.run(_read_with_aiokafka(kafka_server.bootstrap_servers, topic, ends))
     )
-
-
-def test_a_key_goes_where_other_clients_send_it(kafka_server: ServerThread) -> None:
-    """Murmur2 of the key, as Java's: confluent-kafka's `murmur2_random` partitioner agrees, and so does aiokafka's."""
-    topic = f"keys-{uuid.uuid4().hex[:8]}"
-    kafka_server.create_topic(topic, 7)
-    keys = [
-        b"k",
-        b"",
-        b"key-%d" * 3,
-        "zażółć".encode(),
-        *(b"%016d" % number for number in range(200)),
-        *(bytes([n, 255 - n, n]) for n in range(50)),
-    ]
-
-    async def ours() -> dict[bytes, int]:
-        async with Producer(bootstrap_servers=kafka_server.bootstrap_servers) as producer:
-            return {key: (await producer.send_and_wait(topic, b"", key)).partition for key in keys}
-
-    def theirs() -> dict[bytes, int]:
-        from confluent_kafka import Producer as TheirProducer
-
-        placed: dict[bytes, int] = {}
-
-        def placed_by(error: Any, message: Any) -> None:
-            assert error is None
-            placed[message.key() or b""] = message.partition()
-
-        producer = TheirProducer(
-            {"bootstrap.servers": kafka_server.bootstrap_servers, "partitioner": "murmur2"}
-        )
-        for key in keys:
-            producer.produce(topic, b"", key, on_delivery=placed_by)
-        assert producer.flush(30) == 0
-        return placed
-
-    assert asyncio.run(ours()) == theirs()
 
 
 def test_log_append_time_is_told(kafka_server: ServerThread) -> None:

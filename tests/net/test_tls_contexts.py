@@ -458,7 +458,7 @@ def reading(contexts: TlsContexts) -> ssl.SSLContext:
 def test_a_file_that_is_gone_leaves_the_former_context(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Row 102: with a warning. tests/scenarios/test_rotation.py and test_tls.py show the other changes."""
+    """Row 102: with a warning. tests/scenarios/test_rotation.py shows the other changes."""
     ca = CA.write(tmp_path / "ca.pem")
     contexts = TlsContexts(TlsSettings(ssl_truststore_location=str(ca)))
     first = reading(contexts)

@@ -1,6 +1,6 @@
 """Produce answers beside success.
 
-Named leaders, throttling, final errors, and too few or too many partitions (rows 22-24, 31-36, 44-46, 51).
+Final errors, and too few or too many partitions, beside what the rows 22-24, 31-36, 44-46 and 51 of tests/tools/faults show.
 """
 
 from __future__ import annotations

@@ -301,46 +301,6 @@ async def test_waiting_sends_are_served_in_call_order_whatever_their_size() -> N
         await producer.flush()
 
 
-@pytest.mark.parametrize("who", [0, 1, 2], ids=["head", "middle", "tail"])
-@jumping
-async def test_a_send_cancelled_while_it_waits_for_memory_leaves_no_trace(who: int) -> None:
-    """A send is cancelled at any position of the wait queue: its record is not logged, and the sends behind it move up."""
-    async with running(**SMALL) as (cluster, producer):
-        hang = cluster.hang("Produce")
-        first = await fill(producer)
-        first[0].cancel()
-        tasks = [
-            asyncio.create_task(producer.send("orders", b"waiting-%d" % number, partition=0))
-            for number in range(3)
-        ]
-        await turns(2)
-        tasks[who].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await tasks[who]
-        hang.release()
-        kept = [number for number in range(3) if number != who]
-        await asyncio.gather(*[await tasks[number] for number in kept])
-        values = cluster.values("orders", 0)
-        assert [value for value in values if value.startswith(b"waiting")] == [
-            b"waiting-%d" % number for number in kept
-        ]
-
-
-@jumping
-async def test_cancelling_the_only_waiter_opens_the_way_again() -> None:
-    """The only pending send is cancelled, so the wait queue is empty: the producer queues a small record that fits at once."""
-    async with running(**SMALL) as (cluster, producer):
-        hang = cluster.hang("Produce")
-        await producer.send("orders", b"." * 2400, partition=0)
-        waiting = asyncio.create_task(producer.send("orders", b"." * 900, partition=1))
-        await turns(20)
-        assert not waiting.done()
-        waiting.cancel()
-        await turns(2)
-        hang.release()
-        assert (await producer.send_and_wait("orders", b"small", partition=1)).offset == 0
-
-
 @jumping
 async def test_a_send_cancelled_in_the_turn_in_which_memory_comes_back_is_queued_or_is_not() -> (
     None

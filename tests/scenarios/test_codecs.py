@@ -14,43 +14,10 @@ from whole import encode_at_once, running
 
 from aioproducer.engine.sender import record_formats
 from aioproducer.errors import BrokerError, DeliveryError, Persisted
-from aioproducer.model import Compression
 
 pytestmark = pytest.mark.asyncio
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-
-
-@pytest.mark.parametrize("codec", CODECS)
-async def test_every_codec_arrives_as_it_was_sent(codec: str) -> None:
-    """Null and empty keys and values, headers and own timestamps arrive unchanged.
-
-    The batch names its codec; sizes are those before compression.
-    """
-    async with running(compression_type=codec) as (cluster, producer):
-        sent = [
-            (b"v" * 100, b"k", ()),
-            (None, b"k", ()),
-            (b"", b"", (("h", None), ("h", b"2"), ("", b""))),
-            (b"x", None, ()),
-        ]
-        deliveries = [
-            await producer.send(
-                "orders", value, key=key, partition=1, headers=headers, timestamp_ms=1000 + number
-            )
-            for number, (value, key, headers) in enumerate(sent)
-        ]
-        told = [await delivery for delivery in deliveries]
-        assert [(metadata.offset, metadata.timestamp_ms) for metadata in told] == [
-            (number, 1000 + number) for number in range(4)
-        ]
-        assert [metadata[5:] for metadata in told] == [(1, 100), (1, -1), (0, 0), (-1, 1)]
-        records = cluster.records("orders", 1)
-        assert [(record.value, record.key, record.headers) for record in records] == sent
-        assert [record.timestamp_ms for record in records] == [1000, 1001, 1002, 1003]
-        assert {batch.compression for batch in cluster.log("orders", 1).batches()} == {
-            Compression[codec.upper()]
-        }
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])

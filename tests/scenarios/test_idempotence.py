@@ -1,4 +1,4 @@
-"""Idempotence, the whole producer (rows 7, 33, 41, 52-63).
+"""Idempotence, the whole producer: what the rows 7, 33, 41 and 52 to 63 of tests/tools/faults do not show.
 
 An acknowledged record is in the log once, in call order, after any retry.
 """
@@ -206,18 +206,6 @@ async def test_a_refused_record_alone_costs_no_epoch() -> None:
         assert epochs(cluster) == [0]
 
 
-async def two_are_blamed(cluster: FakeCluster, producer: Producer[Any, Any]) -> list[int]:
-    """Let the broker refuse two of 60 records in flight, behind the record that is in the log. Returns the numbers of those that fail."""
-    cluster.delay("Produce", 0.01)
-    cluster.fail("Produce", "INVALID_RECORD", record_errors={1: "no", 3: "nor this"})
-    outcomes = await ends(await send_all(producer, 60, 1))
-    failed = [
-        number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, Exception)
-    ]
-    cluster.faults.clear()
-    return failed
-
-
 @jumping
 async def test_after_a_silence_the_first_goes_alone() -> None:
     """After a silence the Sender sends the first batch alone, as its broker may have forgotten the producer.
@@ -228,7 +216,13 @@ async def test_after_a_silence_the_first_goes_alone() -> None:
         await producer.send_and_wait("orders", numbered(0), partition=0)
         await asyncio.sleep(25 * 3600)
         cluster.forget_producers("orders", 0)
-        failed = await two_are_blamed(cluster, producer)
+        cluster.delay("Produce", 0.01)
+        cluster.fail("Produce", "INVALID_RECORD", record_errors={1: "no", 3: "nor this"})
+        outcomes = await ends(await send_all(producer, 60, 1))
+        cluster.faults.clear()
+        failed = [
+            number for number, outcome in enumerate(outcomes, 1) if isinstance(outcome, Exception)
+        ]
         assert len(failed) == 2
         assert logged(cluster) == [number for number in range(61) if number not in failed]
 

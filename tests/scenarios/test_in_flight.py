@@ -51,17 +51,6 @@ async def test_five_in_flight_reorder_when_the_first_is_refused() -> None:
 
 
 @jumping
-async def test_one_in_flight_keeps_order_when_one_is_refused() -> None:
-    """The broker refuses a batch in the same way, and the order holds."""
-    async with running(max_in_flight_requests_per_connection=1, **ONE_EACH) as (cluster, producer):
-        cluster.delay("Produce", 0.01)
-        cluster.fail("Produce", "NOT_ENOUGH_REPLICAS")
-        await send_all(producer, 20)
-        assert logged(cluster) == list(range(20))
-        cluster.faults.clear()
-
-
-@jumping
 async def test_a_retry_is_not_overtaken_twice() -> None:
     """Five are in flight, and the broker refuses the first twice.
 

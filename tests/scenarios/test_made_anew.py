@@ -36,18 +36,6 @@ def make_anew(cluster: FakeCluster, partitions: int) -> None:
     cluster.create_topic("orders", partitions=partitions)
 
 
-@jumping
-async def test_new_partitions_are_used_after_the_next_refresh() -> None:
-    """After the growth each key goes by the new number of partitions. Records without a key also go to the new partitions."""
-    async with running(**OFTEN, batch_size=200) as (cluster, producer):
-        await assert_placed(producer, 2)
-        cluster.add_partitions("orders", 5)
-        await asyncio.sleep(1)
-        await assert_placed(producer, 5)
-        told = await asyncio.gather(*[await producer.send("orders", b"." * 50) for _ in range(200)])
-        assert {metadata.partition for metadata in told} == set(range(5))
-
-
 @pytest.mark.parametrize("partitions", [1, 2, 3])
 @jumping
 async def test_a_topic_made_anew_takes_what_comes(partitions: int) -> None:
@@ -58,24 +46,6 @@ async def test_a_topic_made_anew_takes_what_comes(partitions: int) -> None:
         assert (await producer.send_and_wait("orders", b"first", partition=0)).offset == 0
         await assert_placed(producer, partitions)
         assert cluster.values("orders", 0)[0] == b"first"
-
-
-@jumping
-async def test_what_was_queued_goes_to_the_topic_made_anew() -> None:
-    """The queued records go to the new topic of the same name, in order and once, when their partitions exist again."""
-    async with running(batch_size=200) as (cluster, producer):
-        await producer.send_and_wait("orders", b"old", partition=1)
-        cluster.brokers[1].pause()
-        deliveries = [
-            await producer.send("orders", b"%d" % number + b"." * 50, partition=1)
-            for number in range(20)
-        ]
-        make_anew(cluster, 2)
-        cluster.brokers[1].resume()
-        assert sorted([metadata.offset for metadata in await asyncio.gather(*deliveries)]) == list(
-            range(20)
-        )
-        assert len(cluster.values("orders", 1)) == 20
 
 
 @jumping

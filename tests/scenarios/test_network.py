@@ -1,4 +1,4 @@
-"""Addresses, names and connections of a whole producer: catalogue rows 1-4, 9-11, 21, 27, 28, 47 and 48."""
+"""Addresses, names and connections of a whole producer, beside the rows 1-4, 9-11, 21, 27, 28, 47 and 48 of tests/tools/faults."""
 
 from __future__ import annotations
 
@@ -212,39 +212,6 @@ async def test_an_advertised_address_that_is_wrong_is_in_the_error() -> None:
         assert raised.value.persisted is Persisted.NO
 
 
-@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
-@jumping
-async def test_a_cluster_that_moved_is_found_by_its_bootstrap_name(strategy: str) -> None:
-    """Row 27, KIP-899: every broker has another address. The queued records go there; with `none` the producer waits for the old ones."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders")
-        names = Names(kafka=["broker-1.memory"])
-        options: dict[str, Any] = {
-            "dialer": cluster.network,
-            "resolver": names,
-            "delivery_timeout_ms": 40_000,
-        }
-        async with Producer(
-            bootstrap_servers="kafka:9092", metadata_recovery_strategy=strategy, **options
-        ) as producer:
-            await producer.send_and_wait("orders", b"0")
-            broker = cluster.brokers[1]
-            await broker.stop()
-            delivery = await producer.send("orders", b"1")
-            await asyncio.sleep(5)
-            broker._listens_on = ("elsewhere", 9092)
-            broker.advertise("elsewhere", 9092)
-            await broker.start()
-            names.names = {"kafka": ["elsewhere"]}
-            if strategy == "rebootstrap":
-                began = now()
-                await delivery
-                assert now() - began < 3
-            else:
-                with pytest.raises(DeliveryError):
-                    await delivery
-
-
 async def move(cluster: FakeCluster, names: Names) -> None:
     """Give every broker another address, which the bootstrap name stands for from then on."""
     for number, broker in cluster.brokers.items():
@@ -278,37 +245,6 @@ async def test_a_transaction_without_records_goes_on_in_a_cluster_that_moved() -
             await producer.send_offsets_to_transaction({("orders", 0): 1}, "group")
             await producer.commit_transaction()
             assert now() - began < 3
-
-
-@jumping
-async def test_another_cluster_takes_over_behind_the_name() -> None:
-    """KIP-1102's reason: a fail-over by DNS. The new cluster's topic has another id, and its brokers have the same numbers."""
-    async with FakeCluster(memory=True) as old, FakeCluster(brokers=2, memory=True) as new:
-        for cluster in (old, new):
-            cluster.create_topic("orders", partitions=2)
-        network: Any = old.network
-        for broker in new.brokers.values():
-            host, port = broker.address
-            await broker.stop()
-            broker._listens_on = (f"new-{host}", port)
-            broker.advertise(f"new-{host}", port)
-        new.network = network
-        for broker in new.brokers.values():
-            await broker.start()
-        names = Names(kafka=["broker-1.memory"])
-        async with Producer(
-            bootstrap_servers="kafka:9092", dialer=network, resolver=names
-        ) as producer:
-            await producer.send_and_wait("orders", b"old", partition=0)
-            await old.brokers[1].stop()
-            names.names = {"kafka": ["new-broker-1.memory"]}
-            deliveries = [
-                await producer.send("orders", b"new", partition=partition) for partition in (0, 1)
-            ]
-            await asyncio.gather(*deliveries)
-            assert old.values("orders") == [b"old"]
-            assert new.values("orders") == [b"new", b"new"]
-            assert new.violations == []
 
 
 @jumping

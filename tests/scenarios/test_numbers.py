@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from builds import on_both
-from whole import running, running_on
+from whole import running_on
 
 from aioproducer import ConfigError, Producer, ProducerConfig, Record, UsageError
 from aioproducer.testing import FakeCluster
@@ -44,32 +44,6 @@ async def send_by(producer: Producer[Any, Any], method: str, given: dict[str, An
 
 
 METHODS = ["send_and_wait", "send_nowait", "send_many", "send_columns", "from_thread"]
-
-
-@on_both
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"timestamp_ms": np.int64(MOMENT), "partition": np.int32(1)},
-        {"timestamp_ms": np.uint64(MOMENT), "partition": np.uint8(1)},
-        {"timestamp_ms": AWARE, "partition": np.array(1)},
-    ],
-    ids=str,
-)
-@pytest.mark.asyncio
-async def test_numbers_of_other_types_are_numbers(
-    build: ModuleType, method: str, given: dict[str, Any]
-) -> None:
-    """The record is in its partition and has the given time, rounded down to the millisecond."""
-    async with running_on(build, partitions=3) as (cluster, producer):
-        await producer.partitions_for("orders")
-        # the first record opens a batch, and the second may take the fast path
-        for _ in range(2):
-            await send_by(producer, method, given)
-    assert [(record.value, record.timestamp_ms) for record in cluster.records("orders", 1)] == [
-        (b"v", MOMENT)
-    ] * 2
 
 
 @on_both
@@ -120,34 +94,6 @@ async def test_what_is_no_number_is_refused(
     assert [record.value for index in range(3) for record in cluster.records("orders", index)] == [
         b"before"
     ]
-
-
-@on_both
-@pytest.mark.parametrize(("chosen", "partition"), [(np.int64(2), 2), (np.uint8(1), 1)], ids=repr)
-@pytest.mark.asyncio
-async def test_what_a_partitioner_answers(build: ModuleType, chosen: Any, partition: int) -> None:
-    async with running_on(build, partitions=3, partitioner=lambda _key, _count: chosen) as (
-        cluster,
-        producer,
-    ):
-        metadata = await producer.send_and_wait("orders", b"v")
-    assert type(metadata.partition) is int
-    assert len(cluster.records("orders", partition)) == 1
-
-
-@pytest.mark.parametrize(
-    ("chosen", "told"),
-    [(np.int64(3), "3"), (np.True_, "bool"), (True, "True"), (np.float64(1), "float64")],
-    ids=repr,
-)
-@pytest.mark.asyncio
-async def test_what_a_partitioner_may_not_answer(chosen: Any, told: str) -> None:
-    async with running(partitions=3, partitioner=lambda _key, _count: chosen) as (
-        cluster,
-        producer,
-    ):
-        with pytest.raises(UsageError, match=f"the partitioner chose {told} for 'orders'"):
-            await producer.send("orders", b"v")
 
 
 @pytest.mark.parametrize(

@@ -191,33 +191,6 @@ async def test_when_no_id_can_be_taken(version: int) -> None:
 
 @VERSIONS
 @jumping
-async def test_what_it_takes_no_more(version: int) -> None:
-    """After it is prepared, records and offsets are refused, and the transaction stays as it is."""
-    async with transactional(version) as (cluster, producer):
-        with pytest.raises(
-            TransactionMisuse,
-            match=r"prepare_transaction\(\) has no place here: the producer has no transaction open",
-        ):
-            await producer.prepare_transaction()
-        await producer.begin_transaction()
-        await producer.send("orders", b"1", partition=0)
-        await producer.prepare_transaction()
-        for call in (
-            lambda: producer.send("orders", b"2", partition=0),
-            lambda: producer.send_many("orders", [b"2"]),
-            lambda: producer.send_offsets_to_transaction({("orders", 0): 1}, "g"),
-            lambda: producer.send_position_to_transaction("job", 1, topic="orders"),
-            lambda: producer.committed_position("job", topic="orders"),
-            producer.begin_transaction,
-        ):
-            with pytest.raises(TransactionMisuse, match="has a prepared transaction"):
-                await call()
-        await producer.commit_transaction()
-        assert committed(cluster) == [b"1"]
-
-
-@VERSIONS
-@jumping
 async def test_a_failed_record_is_not_prepared(version: int) -> None:
     """The call raises as a commit would, and the abort succeeds."""
     async with transactional(version) as (cluster, producer):

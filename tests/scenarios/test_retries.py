@@ -23,22 +23,6 @@ async def failure_of(producer: Producer[Any, Any], value: bytes = b"v") -> Deliv
     return raised.value
 
 
-@pytest.mark.parametrize(
-    ("when", "is_idempotent", "copies"),
-    [("before", False, 1), ("after", False, 2), ("before", True, 1), ("after", True, 1)],
-)
-@jumping
-async def test_a_lost_connection_is_made_anew_and_the_batch_sent_again(
-    when: Any, is_idempotent: bool, copies: int
-) -> None:
-    """A connection lost before the append leaves one copy in the log. Lost after it: two copies without idempotence, one with it."""
-    async with running(enable_idempotence=is_idempotent) as (cluster, producer):
-        cluster.fail("Produce", disconnect=when)
-        metadata = await producer.send_and_wait("orders", b"v", partition=0)
-        assert cluster.values("orders", 0) == [b"v"] * copies
-        assert metadata.offset == copies - 1
-
-
 @jumping
 async def test_a_batch_that_was_appended_and_refused_may_have_been_written() -> None:
     """The broker responds REQUEST_TIMED_OUT until the delivery times out: persisted=maybe."""

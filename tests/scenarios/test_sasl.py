@@ -1,4 +1,4 @@
-"""Producers on a fake cluster with SASL listeners: refusals, sessions and their renewals, as the catalogue of faults has them."""
+"""Producers on a fake cluster with SASL listeners: dials while logins are refused, sessions and their renewals, beside the rows 92 to 107 of tests/tools/faults."""
 
 from __future__ import annotations
 

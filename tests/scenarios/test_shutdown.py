@@ -11,10 +11,10 @@ import warnings
 from typing import Any
 
 import pytest
-from whole import JumpingLoop, assert_nothing_left, jumping, now, open_streams, running, turns
+from whole import JumpingLoop, assert_nothing_left, jumping, open_streams, running, turns
 
 from aioproducer import Producer
-from aioproducer.errors import DeliveryError, Persisted, ProducerClosed
+from aioproducer.errors import DeliveryError, ProducerClosed
 from aioproducer.testing import FakeCluster
 
 
@@ -31,40 +31,6 @@ async def test_stop_sends_what_is_queued_and_leaves_nothing() -> None:
         assert [timer for timer in loop._scheduled if not timer.cancelled()] == []
 
 
-@pytest.mark.parametrize("pause", ["hang", "pause"])
-@jumping
-async def test_stop_is_bounded_when_a_broker_hangs(pause: str) -> None:
-    """After close_timeout_ms the remaining records fail and may have been written. No connection stays open."""
-    async with FakeCluster(memory=True) as cluster:
-        cluster.create_topic("orders", partitions=2)
-        before = asyncio.all_tasks()
-        producer = Producer(**cluster.client_options, close_timeout_ms=2000, batch_size=1_000_000)
-        await producer.start()
-        await producer.send_and_wait("orders", b"first", partition=0)
-        if pause == "hang":
-            cluster.hang("Produce")
-        else:
-            cluster.brokers[1].pause()
-        deliveries = [await producer.send("orders", bytes(900_000), partition=0) for _ in range(5)]
-        await turns(10)
-        began = now()
-        await producer.stop()
-        assert now() - began == pytest.approx(2, abs=0.1)
-        errors = [delivery.exception() for delivery in deliveries]
-        assert all(isinstance(error, DeliveryError) for error in errors)
-        assert errors[0] is not None
-        assert errors[0].persisted is Persisted.MAYBE
-        assert isinstance(errors[0].__cause__, ProducerClosed)
-        assert [(error.code, error.retriable) for error in errors if error is not None] == [
-            ("ABORTED", error.persisted is Persisted.NO) for error in errors if error is not None
-        ]
-        await turns(5)
-        assert_nothing_left(producer, before)
-        cluster.brokers[1].resume()
-        await turns(20)
-        assert open_streams(cluster) == 0
-
-
 @jumping
 async def test_stop_twice_and_at_once_is_one_stop() -> None:
     """Both calls of `stop` wait until everything has ended."""
@@ -78,21 +44,6 @@ async def test_stop_twice_and_at_once_is_one_stop() -> None:
         assert first.done()
         await producer.stop()
         assert cluster.values("orders") == [b"v"]
-
-
-@jumping
-async def test_a_cancelled_stop_ends_everything_all_the_same() -> None:
-    """When `stop` is cancelled, the remaining records fail at once, and no task stays."""
-    async with running(partitions=1) as (cluster, producer):
-        cluster.hang("Produce")
-        delivery = await producer.send("orders", b"v")
-        stop = asyncio.create_task(producer.stop())
-        await asyncio.sleep(1)
-        stop.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await stop
-        await turns(5)
-        assert isinstance(delivery.exception(), DeliveryError)
 
 
 @jumping
@@ -215,22 +166,6 @@ async def test_flush_tells_what_became_of_what_it_covers() -> None:
         assert await producer.flush(timeout=0) == (0, 0, 2)
         hang.release()
         assert await flush == (1, 0, 0)
-
-
-@jumping
-async def test_a_cancelled_flush_lets_the_records_go_on() -> None:
-    """The records are sent although the flush is cancelled, and the flush leaves nothing behind."""
-    async with running() as (cluster, producer):
-        hang = cluster.hang("Produce")
-        delivery = await producer.send("orders", b"v")
-        for when in range(4):
-            flush = asyncio.create_task(producer.flush())
-            await turns(when)
-            flush.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await flush
-        hang.release()
-        await delivery
 
 
 @pytest.mark.parametrize("name", ["supervisor", "metadata", "compression", "node 1"])

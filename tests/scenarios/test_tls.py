@@ -1,4 +1,4 @@
-"""A whole producer over TLS on the fake cluster: rows 92, 95, 99, 102, 108, 110 and 119 of security's faults, and starts that are refused."""
+"""A whole producer over TLS on the fake cluster: starts that are refused, and TLS that is not there (the rows 92 to 119 of tests/tools/faults show more)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from whole import jumping, running, turns
 
 from aioproducer import (
     ConfigError,
-    ConsumerGroupMetadata,
     DeliveryError,
     Producer,
     RecordTooLarge,
@@ -157,36 +156,6 @@ def test_what_transactions_cannot_go_with(conflict: dict[str, Any]) -> None:
     """CFG-09: the constructor refuses options that conflict with transactions."""
     with pytest.raises(ConfigError):
         Producer(transactional_id="tx", **conflict)
-
-
-@pytest.mark.parametrize(
-    ("offsets", "group", "text"),
-    [
-        ([("orders", 0, 1)], "g", "not list"),
-        ({"orders": 1}, "g", "names no partition"),
-        ({("orders", -1): 1}, "g", "names no partition"),
-        ({("orders", "0"): 1}, "g", "names no partition"),
-        ({("orders", 0): -1}, "g", "no offset"),
-        ({("orders", 0): "1"}, "g", "no offset"),
-        ({("orders", 0): True}, "g", "no offset"),
-        ({("orders", 0): (1, 2)}, "g", "a text"),
-        ({("orders", 0): (1, "", "x")}, "g", "leader's epoch"),
-        ({("orders", 0): 1}, "", "names no consumer group"),
-        ({("orders", 0): 1}, None, "not NoneType"),
-        ({("orders", 0): 1}, b"g", "not bytes"),
-        ({("orders", 0): 1}, ConsumerGroupMetadata("g", 3), "member_id too"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-@jumping
-async def test_offsets_that_are_none(offsets: Any, group: Any, text: str) -> None:
-    """TXN-12: the call refuses wrong offsets at once, and the transaction continues."""
-    async with transactional() as (cluster, producer):
-        async with producer.transaction():
-            with pytest.raises(UsageError, match=text):
-                await producer.send_offsets_to_transaction(offsets, group)
-            await producer.send("orders", b"v", partition=0)
-        assert committed(cluster) == [b"v"]
 
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], Callable[[Producer[Any, Any]], Any]]] = [
