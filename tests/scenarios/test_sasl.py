@@ -213,6 +213,23 @@ async def test_dials_after_a_revocation() -> None:
         assert len(cluster.values("orders")) == 9
 
 
+@pytest.mark.parametrize("lifetime", [2**63 - 1, -1, 0])
+@jumping
+async def test_strange_lifetimes(lifetime: int) -> None:
+    """Row 106."""
+
+    def change(answer: Any) -> None:
+        answer.session_lifetime_ms = lifetime
+
+    async with secured(session_ms=3_000_000) as cluster:
+        cluster.rewrite("SaslAuthenticate", change, times=None)
+        async with running(cluster, **login(), connections_max_idle_ms=-1) as (_, producer):
+            await producer.send_and_wait("orders", b"x")
+            await asyncio.sleep(2000)
+            await producer.send_and_wait("orders", b"y")
+            assert renewals(cluster) == 0
+
+
 @jumping
 async def test_one_broker_that_does_not_know_the_user_yet() -> None:
     """Row 103, issue 30: the others' partitions flow; a good broker that restarts is dialled within a second."""
