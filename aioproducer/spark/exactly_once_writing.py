@@ -5,10 +5,12 @@ Spark uses the driver's process again for the next batch, so it keeps its connec
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from aioproducer.errors import KafkaError
 from aioproducer.spark.exactly_once import Ledger, Step, TaskTransaction, abort_batch, commit_batch
 from aioproducer.spark.ledger import QueryName
 from aioproducer.spark.pumping import pump, read_ahead
@@ -34,6 +36,15 @@ R = TypeVar("R")
 
 # The brokers' `transaction.max.timeout.ms`, by default. A micro-batch that takes longer loses its transactions.
 _TIMEOUT_MS: Final = 900_000
+# What helps where brokers refuse. Spark shows notes as it shows the traceback.
+_REMEDIES: Final = {
+    "GROUP_AUTHORIZATION_FAILED": "The sink needs Read on groups that begin with {prefix}",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "The sink needs Write and Describe on transactional ids that begin with {prefix}",
+    "TOPIC_AUTHORIZATION_FAILED": "The sink needs Write on the topics, and Read on the ledger topic {topic}",
+    "INVALID_TRANSACTION_TIMEOUT": "Lower kafka.transaction.timeout.ms, or raise the brokers' transaction.max.timeout.ms",
+    "OFFSET_METADATA_TOO_LARGE": "The sink needs the brokers' offset.metadata.max.bytes to be 4096 or more",
+    "UNKNOWN_MEMBER_ID": "Give a transactionalIdPrefix with which no group of consumers begins",
+}
 
 
 def write_task(
@@ -48,13 +59,7 @@ def write_task(
     """Write the rows of one attempt of a task in a transaction, and leave it open. Called in the task's thread.
 
     Args:
-        place: runs the coroutines.
-        options: of the sink.
         name: of the query or of the batch write.
-        batch: the number of the micro-batch.
-        task: the number of the task.
-        batches: the rows.
-        reached: is called at each step.
 
     Raises:
         RowFailed: a row was not written.
@@ -62,7 +67,7 @@ def write_task(
         KafkaError: a coordinator refuses or does not answer.
     """
     filled: Iterator[pa.RecordBatch] = (one for one in batches if one.num_rows)
-    with place.lent_ledger_clients(_kafka(options)) as clients:
+    with _clients(place, options) as clients:
         transaction = TaskTransaction(_ledger(options, name, clients), batch, task)
         # Spark computes rows only for a task that reads them, and the coordinators take some ms to answer.
         is_settled, first = _meanwhile(
@@ -89,6 +94,19 @@ def write_task(
             raise
     reached(Step.PREPARED)
     return report
+
+
+@contextlib.contextmanager
+def _clients(place: Worker, options: SinkOptions) -> Iterator[LedgerClients]:
+    """Lend the clients of the ledger. An error of the body is told what the sink needs, beside what the client knows of it."""
+    try:
+        with place.lent_ledger_clients(_kafka(options)) as clients:
+            yield clients
+    except KafkaError as error:
+        for code, remedy in _REMEDIES.items():
+            if code in str(error):
+                error.add_note(remedy.format(prefix=options.prefix, topic=options.ledger_topic))
+        raise
 
 
 def _meanwhile(
@@ -160,17 +178,13 @@ def commit_messages(
     """Decide and commit a batch, in a process of the driver.
 
     Args:
-        options: of the sink.
-        batch: the number of the micro-batch.
         reports: of all tasks; one of them has rows.
-        reached: is called at each step.
-        max_ends: the largest number of transactions that end at the same time.
 
     Raises:
         KafkaError: as `commit_batch`.
     """
     place = worker()
-    with place.lent_ledger_clients(_kafka(options)) as clients:
+    with _clients(place, options) as clients:
         place.call(
             commit_batch(
                 _ledger(options, reports[0].name, clients, max_ends), batch, reports, reached
@@ -184,16 +198,13 @@ def abort_messages(
     """Abort what the tasks of a failed batch prepared, in a process of the driver. Errors of coordinators are logged.
 
     Args:
-        options: of the sink.
-        batch: the number of the micro-batch.
         reports: of the tasks that gave one.
-        max_ends: the largest number of transactions that end at the same time.
 
     Raises:
         BootstrapFailed: no broker answered.
     """
     place = worker()
-    with place.lent_ledger_clients(_kafka(options)) as clients:
+    with _clients(place, options) as clients:
         place.call(
             abort_batch(_ledger(options, reports[0].name, clients, max_ends), batch, reports)
         )
