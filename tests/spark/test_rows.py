@@ -224,7 +224,9 @@ async def test_the_first_row_that_failed_is_named() -> None:
         ) as caught:
             await sender.end()
         assert caught.value.row == 3
-        assert isinstance(caught.value.__cause__, KafkaError)
+        cause = caught.value.__cause__
+        assert isinstance(cause, KafkaError)
+        assert f": {cause}" in str(caught.value)
 
 
 @jumping
