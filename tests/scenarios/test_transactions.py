@@ -151,6 +151,34 @@ async def test_every_door_belongs_to_the_transaction(version: int) -> None:
         )
 
 
+@VERSIONS
+@jumping
+async def test_no_door_is_open_outside_a_transaction(version: int) -> None:
+    """Before, between and after transactions each way to send raises an error that names the missing call.
+
+    The fast path is closed there, so that no record needs a check of its own.
+    """
+    async with transactional(version) as (cluster, producer):
+        way = producer._fast_path
+        for _ in range(2):
+            for call in (
+                lambda: producer.send("orders", b"out", partition=0),
+                lambda: producer.send("orders", b"out"),
+                lambda: producer.send_and_wait("orders", b"out"),
+                lambda: producer.send_many("orders", [b"out"] * 50),
+            ):
+                with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
+                    await call()
+            with pytest.raises(TransactionMisuse, match=r"call begin_transaction\(\)"):
+                producer.send_nowait("orders", b"out", partition=0)
+            assert not way.fast
+            async with producer.transaction():
+                await producer.send("orders", b"in", partition=0)
+                assert way.fast
+        assert not way.fast
+        assert committed(cluster) == [b"in"] * 2
+
+
 @pytest.mark.parametrize("conflict", [{"enable_idempotence": False}, {"acks": 1}, {"retries": 0}])
 def test_what_transactions_cannot_go_with(conflict: dict[str, Any]) -> None:
     """CFG-09: the constructor refuses options that conflict with transactions."""
