@@ -74,7 +74,7 @@ def place(spark: SparkSession, kafka_server: ServerThread) -> Place:
 
 # Key, value, partition and headers of rows that both write alike.
 ROWS = (
-    "('k', 'v', CAST(null AS INT), CAST(null AS array<struct<key:string,value:binary>>))",
+    "('k', 'v', CAST(null AS INT), null)",
     "('k', null, null, null)",
     "('', '', null, array())",
     "('key \\u0000 of \\u20ac', 'v', null, array(struct('h', X'00ff'), struct('h', X'')))",
