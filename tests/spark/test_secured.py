@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from certificates import pkcs12_truststore
+from pyspark.errors import PySparkException
 from secured import JAVA_WAYS, Way, java_properties, read_by_confluent
 
 from aioproducer import Producer
@@ -104,5 +105,44 @@ def test_one_set_of_options_serves_source_and_sink(
     )
     query.trigger(availableNow=True).start().awaitTermination()
     assert read_by_confluent(secure_server, way, second, 10) == [
+        b"%d" % number for number in range(10)
+    ]
+
+
+def test_a_batch_that_may_not_read_its_group(
+    spark: SparkSession, secure_server: SecuredServerThread, tmp_path: Path
+) -> None:
+    """Exactly once as a user without Read on the sink's groups: the error names the request, the group and the grant, which helps."""
+    topic = f"spark-grants-{uuid.uuid4().hex[:8]}"
+    secure_server.create_topic(topic)
+
+    def allow(*operations: str, **resource: str) -> None:
+        secure_server.administrate(lambda admin: admin.allow("bob", *operations, **resource))
+
+    allow("Write", "Read", topic=topic)
+    allow("Write", "Describe", transactional_id="*")
+    way = Way("SASL_SSL", "SCRAM-SHA-512", user="bob")
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text(f"sasl={way.password}\n")
+    properties = java_properties(
+        {**way.ours(secure_server), "sasl_password": f"${{file:{secrets}:sasl}}"}
+    )
+    kafka = {f"kafka.{name}": value for name, value in properties.items()}
+    register(spark)
+    rows = spark.range(10).selectExpr("string(id) AS value").coalesce(1)
+    once = {"topic": topic, "delivery": "exactly_once", "transactionalId": topic}
+
+    def write() -> None:
+        rows.write.format("aioproducer").mode("append").options(**kafka, **once).save()
+
+    with pytest.raises(PySparkException) as refused:
+        write()
+    text = str(refused.value)
+    assert "GROUP_AUTHORIZATION_FAILED" in text
+    assert f"group 'spark-{topic}" in text
+    assert "The sink needs Read on groups that begin with spark-" in text
+    allow("Read", group="*")
+    write()
+    assert sorted(read_by_confluent(secure_server, way, topic, 10)) == [
         b"%d" % number for number in range(10)
     ]

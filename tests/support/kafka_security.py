@@ -347,17 +347,17 @@ class SecurityAdmin:
                 return DelegationToken(token_id=words[0], hmac=words[1], owner=owner)
         raise KafkaServerFailed(f"Kafka's tool DelegationTokenCommand told no token of {owner}")
 
-    async def allow(self, user: str, *operations: str, topic: str) -> None:
-        """Add ACLs: the user may do these operations, such as "Write", on a topic."""
+    async def allow(self, user: str, *operations: str, **resource: str) -> None:
+        """Add ACLs: the user may do these operations, such as "Write", on a `topic`, `group` or `transactional_id`; "*": on all."""
         which = [word for operation in operations for word in ("--operation", operation)]
+        for kind, name in resource.items():
+            which += (f"--{kind.replace('_', '-')}", name)
         await self._run(
             "org.apache.kafka.tools.AclCommand",
             "--add",
             "--allow-principal",
             f"User:{user}",
             *which,
-            "--topic",
-            topic,
         )
 
     async def _alter_user(self, user: str, *change: str) -> None:
