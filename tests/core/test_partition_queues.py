@@ -44,6 +44,25 @@ def test_hurry_leaves_open_what_stands_behind_others(options: dict[str, Any]) ->
     assert [sent(rules, 1), sent(rules, 1)] == [ahead[:1], [batch]]
 
 
+def test_a_request_is_full() -> None:
+    """A batch that does not fit into the request stays at the head of its queue."""
+    rules, queues = partition_queues(1, 1, 1)
+    for queue in queues:
+        put(rules, queue)
+    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [0, 1]
+    assert [batch.queue.partition for batch in sent(rules, 1, limit=20)] == [2]
+
+
+def test_a_partition_that_waits_holds_up_no_other() -> None:
+    """Its batch is in flight on another connection."""
+    rules, (first, second) = partition_queues(1, 1)
+    put(rules, first)
+    sent(rules, 1, "another lane")
+    put(rules, first)
+    batch = put(rules, second)
+    assert sent(rules, 1) == [batch]
+
+
 def test_eager_batches_do_not_linger() -> None:
     """While memory is short."""
     rules, (queue,) = partition_queues(1, linger=5)

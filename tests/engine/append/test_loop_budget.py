@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioproducer.engine.append.loop_budget import MAX_SLICE_RECORDS, LoopBudget
-from aioproducer.engine.chosen_build import SLICE_RECORDS, FastPath
+from aioproducer.engine.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
 from tests.engine.append.parts import Clock
 
 
@@ -56,3 +56,14 @@ def test_a_slow_task_looks_at_the_clock_sooner_in_its_next_slice() -> None:
         counts.append(sends.until_it_must_pause(seconds))
         sends.budget.new(sends.clock.now)
     assert counts == [16, 2, MAX_SLICE_RECORDS, MAX_SLICE_RECORDS]
+
+
+def test_a_drain_interval_is_full_by_bytes_or_slices() -> None:
+    sends = Sends()
+    for slices, spent, is_full in (
+        (3, SLICE_BYTES, False),
+        (4, 0, True),
+        (0, SLICE_BYTES + 1, True),
+    ):
+        sends.budget.slices, sends.budget.spent = slices, spent
+        assert sends.budget.is_full is is_full
