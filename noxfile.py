@@ -47,6 +47,7 @@ TWICE = (
     "tests/core/test_batch_splitting.py",
     "tests/engine",
     "tests/scenarios",
+    "tests/tools/faults",
 )  # what the way of a record is seen in
 # Of these folders, what no compiled module has a part in: connections, TLS, SASL, names, brokers.
 ONCE = (

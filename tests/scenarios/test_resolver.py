@@ -282,6 +282,33 @@ CALLS: dict[str, Callable[[TransactionResolver, PreparedTransaction], Any]] = {
 }
 
 
+@VERSIONS
+@jumping
+async def test_the_coordinator_moves_and_dies(version: int) -> None:
+    """The next one is found: it was moved, or the broker is gone."""
+    async with with_topic(version, brokers=3) as cluster, resolving(cluster) as resolver:
+        one, two = await prepared_by(cluster, "one", b"1"), await prepared_by(cluster, "two", b"2")
+        three = await prepared_by(cluster, "three", b"3")
+        for name in ("one", "two", "three"):
+            cluster.move_coordinator(name, 2)
+        await resolver.commit(one)
+        cluster.move_coordinator("one", 3)
+        cluster.move_coordinator("two", 3)
+        await resolver.commit(one)
+        await resolver.commit(two)
+        await resolver.abort(three)
+        cluster.move_coordinator("three", 1)
+        await cluster.brokers[3].stop()
+        await cluster.brokers[2].stop()
+        await resolver.abort(three)
+        assert {request.broker for request in cluster.requests() if request.api == "EndTxn"} == {
+            1,
+            2,
+            3,
+        }
+        assert sorted(filter(None, committed(cluster))) == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("call", CALLS)
 @jumping
 async def test_cancelled_at_every_turn(call: str) -> None:
