@@ -226,3 +226,47 @@ def test_rows_that_are_there_at_once_go_in_batches_of_batch_max_size(
     parts.routing.is_narrow = narrow
     parts.use_up(1024)
     assert parts.sizing.of_rows(parts.routing) == room
+
+
+def test_a_full_batch_that_finds_no_memory_may_grow_later() -> None:
+    """It stays open until `batch_max_size`, as the record behind it waits for memory in any case."""
+    parts = Parts(batch_size=1024, batch_max_size=2048)
+    batch = opened(parts)
+    parts.use_up(99)
+    assert not parts.sizing.may_grow(batch, 99), "it grows now"
+    assert parts.sizing.may_grow(batch, 100)
+    assert not parts.sizing.may_grow(batch, 1025), "it never takes that"
+    parts.routing.is_narrow = True
+    assert not parts.sizing.may_grow(batch, 100)
+
+
+def test_while_memory_is_short_a_batch_grows_by_no_more_than_follows_at_once() -> None:
+    """`is_there` has counted the records that follow, not a whole `batch_size` for each partition."""
+    parts = Parts(batch_size=1024)
+    batch = opened(parts)
+    parts.pool.take(parts.pool.available // 2)
+    assert parts.sizing.widen(batch, 100, at_once=300)
+    assert batch.open.granted == 1024 - OVERHEAD + 300
+
+
+def test_a_batch_after_a_shortage_opens_with_what_the_last_one_took() -> None:
+    """Growth in steps would copy the records of a busy partition again and again."""
+    parts = Parts(batch_size=16_384)
+    queue = parts.routing.queues[0]
+    queue.filled = 3000
+    taken = parts.use_up()
+    assert parts.sizing.open(queue, NOW_MS, 100, nothing) is None
+    parts.pool.release(taken)
+    assert opened(parts).open.granted == 3000
+
+
+def test_a_full_partition_gets_no_batch_and_none_of_its_batches_grows() -> None:
+    """With a circuit breaker, a partition is full that holds as much as is free."""
+    parts = Parts(batch_size=16_384, circuit_breaker_class="failure_rate")
+    batch = opened(parts)
+    parts.use_up(batch.credit)
+    queue = parts.routing.queues[0]
+    assert not parts.sizing.grow(batch, 100)
+    assert parts.sizing.beyond(batch) == 0
+    assert parts.sizing.open(queue, NOW_MS, 100, nothing) is None
+    assert queue.is_full
