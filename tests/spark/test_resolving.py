@@ -315,7 +315,11 @@ async def test_a_topic_that_is_not_the_ledgers() -> None:
                 None,
                 "no decision is in its driver's group: name the ledger's topic (--ledger-topic)",
             ),
-            ("ledger", "its decision cannot be read: TOPIC_AUTHORIZATION_FAILED (29): ledger-0"),
+            (
+                "ledger",
+                "its decision cannot be read: TOPIC_AUTHORIZATION_FAILED (29): OffsetFetch for group 'spark-a-driver' "
+                "was refused: ledger-0. Grant Write on the topic; for offsets and positions, Read.",
+            ),
         ):
             found = await here.resolve(is_ending=True, ledger_topic=topic)
             assert [
