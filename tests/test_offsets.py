@@ -71,6 +71,8 @@ def test_what_does_not(offset: Any) -> None:
             lambda: read_group(ConsumerGroupMetadata("g", -2)),
             "generation_id=-2 is no number of a generation",
         ),
+        (lambda: read_group(5), "a group is its id, or ConsumerGroupMetadata, not int"),
+        (lambda: read_group(ConsumerGroupMetadata("g", 1)), "generation_id=1 is one of a member's"),
         (lambda: read_group(ConsumerGroupMetadata("g", 1, 5)), "member_id=5: it is a text"),  # type: ignore[arg-type]
         (lambda: read_group(ConsumerGroupMetadata("g", -1, None)), "member_id=None: it is a text"),  # type: ignore[arg-type]
         (

@@ -219,6 +219,7 @@ async def test_a_partitioner_that_is_wrong(side: Side, chosen: object) -> None:
             "headers are a mapping or a sequence of pairs, not int",
         ),
         ({"headers": [("a",)]}, SerializationError, "a header is a pair"),
+        ({"headers": ["ab"]}, SerializationError, "a header is a pair"),
         ({"headers": [(b"a", b"1")]}, SerializationError, "a header's key is a string, not bytes"),
         (
             {"headers": [("a", 1)]},
