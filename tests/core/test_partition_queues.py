@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from batches import answered, install, partition_queues, put, sent, topic
+from batches import answered, install, more, partition_queues, put, sent, topic
 
 from aioproducer.core import topic_routing as module
 from aioproducer.core.drain_policy import DrainPolicy, Linger
@@ -61,6 +61,34 @@ def test_a_partition_that_waits_holds_up_no_other() -> None:
     put(rules, first)
     batch = put(rules, second)
     assert sent(rules, 1) == [batch]
+
+
+def test_after_a_failure_one_goes_at_a_time_until_one_succeeds() -> None:
+    """So that a partition's records keep their order while its broker has trouble."""
+    rules, (queue,) = partition_queues(1)
+    batches = more(rules, queue, 4)
+    sent(rules, 1)
+    answered(rules, batches[0], retry_at=0.0)
+    assert sent(rules, 1) == [batches[0]]
+    assert sent(rules, 1) == []
+    answered(rules, batches[0])
+    assert [sent(rules, 1) for _ in range(3)] == [[batches[1]], [batches[2]], [batches[3]]]
+
+
+def test_the_success_of_one_that_was_in_flight_beside_a_failed_one_proves_nothing() -> None:
+    """Only the retried one's does: else it would go with those behind it, and could be refused once more between them."""
+    rules, (queue,) = partition_queues(1)
+    batches = more(rules, queue, 4)
+    for _ in range(3):
+        sent(rules, 1)
+    answered(rules, batches[0], retry_at=0.0)
+    answered(rules, batches[1])
+    assert sent(rules, 1) == [], "the third is still in flight"
+    answered(rules, batches[2])
+    assert sent(rules, 1) == [batches[0]]
+    assert sent(rules, 1) == []
+    answered(rules, batches[0])
+    assert sent(rules, 1) == [batches[3]]
 
 
 def test_eager_batches_do_not_linger() -> None:
