@@ -123,7 +123,7 @@ def test_rows_come_back(place: Place) -> None:
 
 
 def test_what_spark_read_is_written_again(place: Place) -> None:
-    """A DataFrame of Spark's own source has the columns of the sink, and offset and timestampType. The option is before the column."""
+    """A DataFrame of Spark's own source has the columns of the sink, and offset and timestampType. The option `topic` is before the column."""
     first, second = place.topic(), place.topic()
     place.write(
         place.spark.range(10).select(F.col("id").cast("string").alias("value")), topic=first
@@ -131,9 +131,8 @@ def test_what_spark_read_is_written_again(place: Place) -> None:
     source = place.spark.read.format("kafka").option(
         "kafka.bootstrap.servers", place.server.bootstrap_servers
     )
-    place.write(
-        source.option("subscribe", first).option("includeHeaders", "true").load(), topic=second
-    )
+    rows = source.option("subscribe", first).option("includeHeaders", "true").load()
+    place.write(rows, topic=second, timestampColumn="timestamp")
     columns = ("string(value)", "partition", "timestamp", "size(headers)")
     assert sorted(place.read(second, *columns)) == sorted(place.read(first, *columns))
     assert len(read_by_confluent(place.server, Way("PLAINTEXT"), second, 10)) == 10
