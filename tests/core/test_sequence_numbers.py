@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from batches import install, more, partition_queues, sent, split, topic, whole
+from batches import install, more, partition_queues, put, sent, split, topic, whole
 
 from aioproducer.core.produce_errors import Action
 from aioproducer.core.retries import AGAIN, ProduceAttempts, over
@@ -142,6 +142,20 @@ def test_the_first_of_an_epoch_goes_alone() -> None:
     assert again is first
     told(rules, again)
     assert numbers(*fly(rules)) == [(0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(("silence", "at_once"), [(59.0, 3), (61.0, 1)])
+def test_the_first_after_a_silence_goes_alone(silence: float, at_once: int) -> None:
+    """Nor does a broker that has forgotten the producer."""
+    rules, queue = known()
+    for record in range(3):
+        put(rules, queue, record, now=silence)
+        rules.close(queue)
+    batches = fly(rules)
+    assert len(batches) == at_once
+    for batch in batches:
+        told(rules, batch)
+    assert len(fly(rules)) == 3 - at_once
 
 
 def test_a_new_leader_gets_one_first() -> None:
