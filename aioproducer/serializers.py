@@ -386,6 +386,8 @@ class Encodings:
         by_topic: the encodings that were made.
     """
 
+    __slots__ = ("_key", "_value", "by_topic")
+
     def __init__(
         self,
         key: Callable[..., bytes] | Serializer[Any] | None,

@@ -58,6 +58,8 @@ class PartitionCircuit:
         due: when it is to be probed.
     """
 
+    __slots__ = ("cause", "due", "interval", "state")
+
     def __init__(self, now: float, interval: float, cause: Exception | None) -> None:
         self.state: CircuitState = CircuitState.OPEN
         self.interval: float = interval

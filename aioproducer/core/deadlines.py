@@ -29,6 +29,8 @@ class Deadlines:
         backing_off: a heap of the partitions that back off.
     """
 
+    __slots__ = ("_before_expiry", "backing_off", "filling", "lingering", "ties")
+
     def __init__(self, accepting: float, lifetime: float) -> None:
         self._before_expiry = lifetime - accepting
         # In a dict, the first entry is behind the places of those that were deleted before it.
@@ -102,6 +104,8 @@ class IncompleteBatches:
     Attributes:
         roots: the batches that were not split, and those that were split and have parts. A new batch is added by an assignment.
     """
+
+    __slots__ = ("roots",)
 
     def __init__(self) -> None:
         self.roots: OrderedDict[ProducerBatch, None] = OrderedDict()

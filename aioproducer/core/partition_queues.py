@@ -456,6 +456,8 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
         memory_is_short: memory is short, or the producer closes: no partial batch lingers. `PartitionQueues` sets it.
     """
 
+    __slots__ = ("_idempotence", "_policy", "closed", "memory_is_short")
+
     def __init__(self, policy: DrainPolicy, idempotence: Idempotence) -> None:
         super().__init__()
         self._policy = policy

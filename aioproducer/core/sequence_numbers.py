@@ -334,6 +334,8 @@ class Idempotence:
         is_transactional, on_identity_lost: as given.
     """
 
+    __slots__ = ("_past", "granted", "is_transactional", "on_identity_lost", "trouble")
+
     def __init__(
         self,
         granted: ProducerIdAndEpoch | None = None,

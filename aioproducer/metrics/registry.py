@@ -193,6 +193,8 @@ class Distribution:
 class Histogram:
     """Counts values by size, over its whole lifetime. The difference of two reads covers the time between them."""
 
+    __slots__ = ("_bounds", "_counts", "_sum")
+
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)

@@ -45,6 +45,8 @@ class InFlightRequests:
         requests: the unanswered requests. The connection appends those that it wrote, and takes the oldest when it is answered or fails.
     """
 
+    __slots__ = ("_slots", "requests")
+
     def __init__(self, limit: int) -> None:
         self.requests: deque[InFlightRequest] = deque()
         # `Producer` imports anyio when the first one is made, so that the import of `Producer` stays light.

@@ -271,6 +271,8 @@ def _pyarrow(name: str, given: Any) -> tuple[Any, Any]:
 class _Rows:
     """Holds rows as objects where no module is compiled: `get` returns and raises what its columns do."""
 
+    __slots__ = ("_contents", "_read")
+
     def __init__(self, contents: list[Any], read: Callable[[int, Any], Any]) -> None:
         self._contents = contents
         self._read = read

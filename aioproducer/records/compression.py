@@ -293,6 +293,8 @@ class CompressionRatios:
     falls slowly when batches compress better. Java keeps one estimator for the whole process; here each producer has its own.
     """
 
+    __slots__ = ("_guesses",)
+
     def __init__(self) -> None:
         self._guesses: dict[tuple[str, Compression], float] = {}
 

@@ -62,6 +62,8 @@ class MessageSpec:
         text: the lines of the message's fields, which are parsed when they are first read: a client uses few of the messages.
     """
 
+    __slots__ = ("_fields", "flexible", "name", "text", "versions")
+
     def __init__(self, name: str, versions: range, flexible: int, text: str) -> None:
         self.name: str = name
         self.versions: range = versions

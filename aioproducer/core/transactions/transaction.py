@@ -131,6 +131,8 @@ class Request(NamedTuple):
 class Operation:
     """Holds the outcome of a call that the application waits for. `error`: the reason why it failed."""
 
+    __slots__ = ("error", "is_over", "name")
+
     def __init__(self, name: str) -> None:
         self.name: str = name
         self.is_over: bool = False
@@ -145,6 +147,8 @@ class Operation:
 
 class OffsetsCommit(Operation):
     """Holds the offsets of one group that are added to the transaction. `offsets`: those that are not yet part of it."""
+
+    __slots__ = ("asked", "group", "offsets")
 
     def __init__(
         self, group: ConsumerGroupMetadata, offsets: Mapping[tuple[str, int], OffsetAndMetadata]

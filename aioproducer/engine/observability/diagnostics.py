@@ -246,6 +246,8 @@ class SlowCallbacks:
         slow_after: as given.
     """
 
+    __slots__ = ("_told", "clock", "is_real", "slow_after")
+
     def __init__(self, clock: Callable[[], float], slow_after: float = LONG) -> None:
         self.is_real: bool = (
             getattr(getattr(clock, "__func__", None), "__module__", None) in _REAL_TIME

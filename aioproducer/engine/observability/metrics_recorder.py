@@ -48,6 +48,8 @@ _Batch: TypeAlias = "tuple[str, int, int, int, int]"
 class NodeTraffic(Traffic):
     """Notes the bytes of a broker's requests and answers, and the latencies of its Produce requests in ms."""
 
+    __slots__ = ("_recorder", "answers", "latencies", "requests", "sensors")
+
     def __init__(self, recorder: Recorder, sensors: Sensors) -> None:
         self._recorder = recorder
         self.sensors: Sensors = sensors

@@ -161,6 +161,8 @@ def _keep_quiet(task: asyncio.Task[None]) -> None:
 class GuardedLoop:
     """Offers the loop methods that the parts of a producer use, and calls `on_bug(error)` with each exception of their callbacks."""
 
+    __slots__ = ("_loop", "_on_bug", "time")
+
     def __init__(self, loop: AbstractEventLoop, on_bug: Callable[[BaseException], None]) -> None:
         self._loop = loop
         self._on_bug = on_bug
@@ -210,6 +212,8 @@ class DeadlineTimer:
     Attributes:
         timer: None: no timer is set. Where no deadline is earlier than those set before it, `check` is needed only then.
     """
+
+    __slots__ = ("_earliest", "_is_patient", "_loop", "_ring", "_when", "timer")
 
     def __init__(
         self,
