@@ -262,12 +262,11 @@ class Message:
         return ProtocolError(f"message at offset {self.offset}: {what}")
 
 
-def read_messages(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[Message]:
+def read_messages(buffer: Buffer) -> Iterator[Message]:
     """Yield the messages of `buffer` in order. They are views of the buffer, so it must not change.
 
     Args:
         buffer: complete messages, as in a Produce request, a Fetch response or a log segment.
-        allow_partial: leave out an incomplete last message, with which a Fetch response may end, instead of raising an error.
 
     Raises:
         ProtocolError: during the iteration: an invalid head, a magic other than 0 and 1, an unknown codec, or an incomplete message.
@@ -277,8 +276,6 @@ def read_messages(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[Me
     while at < len(view):
         size = _message_size(view, at)
         if size is None:
-            if allow_partial:
-                return
             raise ProtocolError(
                 f"the message at byte {at} is cut off: {len(view) - at} bytes are left"
             )

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from aioproducer.errors import broker_error
-from aioproducer.testing.record_batches import ControlType, control_record
+from aioproducer.testing.record_batches import ControlType, control_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,12 +99,12 @@ class Producers:
         told = cls()
         for batch in batches:
             if batch.is_control:
-                [record] = map(control_record, batch.records())
+                [record] = batch.records()
                 told.end(
                     batch.producer_id,
                     batch.producer_epoch,
                     batch.base_offset,
-                    is_abort=record.type is ControlType.ABORT,
+                    is_abort=control_type(record) is ControlType.ABORT,
                 )
             elif batch.producer_id >= 0:
                 told.add(batch, batch.base_offset, batch.max_timestamp)

@@ -311,14 +311,6 @@ def test_what_cannot_be_is_told(name: str) -> None:
         check(raw)
 
 
-def test_a_last_message_that_is_cut_off_may_be_left_out() -> None:
-    """The reader may leave out a cut-off last message, as Fetch responses end with one. It forgives no other fault."""
-    for cut in range(1, len(ONE)):
-        assert len(list(read_messages(ONE + ONE[:cut], allow_partial=True))) == 1
-    with pytest.raises(ProtocolError, match="codec 4"):
-        list(read_messages(BAD["zstd"][0], allow_partial=True))
-
-
 @pytest.mark.parametrize("codec", PACKED)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_bomb_costs_no_memory(magic: int, codec: Compression) -> None:

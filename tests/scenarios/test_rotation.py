@@ -115,6 +115,15 @@ class MountedFiles:
         if before is not None:
             shutil.rmtree(before)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of a client with this certificate."""
+        return {
+            "ssl_truststore_certificates": CA.pem.decode(),
+            "ssl_certificate_location": self.folder / "tls.crt",
+            "ssl_key_location": self.folder / "tls.key",
+        }
+
 
 @jumping
 async def test_a_certificate_that_kubernetes_swaps(
@@ -122,12 +131,10 @@ async def test_a_certificate_that_kubernetes_swaps(
 ) -> None:
     """Row 102: key and certificate change at once. Connections that exist stay; the next ones have the new pair, and no warning is logged."""
     mounted = MountedFiles(tmp_path / "user", pair(CA.client("orders-1")))
-    options = {
-        "ssl_truststore_certificates": CA.pem.decode(),
-        "ssl_certificate_location": mounted.folder / "tls.crt",
-        "ssl_key_location": mounted.folder / "tls.key",
-    }
-    async with secured("SSL", MUTUAL) as cluster, running(cluster, **options) as (_, producer):
+    async with (
+        secured("SSL", MUTUAL) as cluster,
+        running(cluster, **mounted.options) as (_, producer),
+    ):
         streaming = asyncio.ensure_future(sending(producer, 6))
         await asyncio.sleep(2)
         mounted.swap(pair(CA.client("orders-2")))
@@ -495,9 +502,7 @@ async def test_a_record_in_flight_tells_why_it_could_not_be_sent_again(
     """Its error says both: how the connection that had the record ended, and what its broker says now."""
     mounted = MountedFiles(tmp_path / "user", pair(CA.client("orders-1")))
     options = {
-        "ssl_truststore_certificates": CA.pem.decode(),
-        "ssl_certificate_location": mounted.folder / "tls.crt",
-        "ssl_key_location": mounted.folder / "tls.key",
+        **mounted.options,
         "sasl_mechanism": "SCRAM-SHA-256",
         "sasl_username": "alice",
         "sasl_password": "canary-old",

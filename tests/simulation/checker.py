@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aioproducer.testing.record_batches import ControlType, control_record
+from aioproducer.testing.record_batches import ControlType, control_type
 from tests.simulation.history import Fate, number_of, value_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read_log(batches: Iterable[RecordBatch]) -> list[Logged]:
     ongoing: dict[int, list[int]] = {}
     for batch in batches:
         if batch.is_control:
-            is_commit = control_record(batch.records()[0]).type == ControlType.COMMIT
+            is_commit = control_type(batch.records()[0]) is ControlType.COMMIT
             for place in ongoing.pop(batch.producer_id, ()):
                 logged[place] = logged[place]._replace(is_visible=is_commit, is_open=False)
             continue

@@ -14,7 +14,7 @@ from transactional import Hand
 from aioproducer.errors import ConnectionLost
 from aioproducer.testing import FakeCluster, run_jumping
 from aioproducer.testing.client import WireClient
-from aioproducer.testing.record_batches import ControlType, control_record
+from aioproducer.testing.record_batches import ControlType, control_type
 from aioproducer.testing.transactions import State
 from aioproducer.wire.api import ApiKey
 
@@ -165,7 +165,7 @@ async def test_a_marker_says_how_it_ended() -> None:
             await hand.write(b"a")
             await hand.end(commit=commit)
         batches = cluster.log("orders", 0).batches()
-        kinds = [control_record(batch.records()[0]).type for batch in batches if batch.is_control]
+        kinds = [control_type(batch.records()[0]) for batch in batches if batch.is_control]
         assert kinds == [ControlType.COMMIT, ControlType.ABORT]
         assert [batch.base_offset for batch in batches] == [0, 1, 2, 3]
         assert [record.offset for record in cluster.records("orders", 0)] == [0, 2]
