@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 __all__ = ["KAFKA_COLUMNS", "dedupe", "parse", "route_bad", "route_good", "with_month"]

@@ -14,7 +14,8 @@ from unittest import mock
 
 import pytest
 from builds import BUILDS, on_both, on_compiled, producer_on
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aioproducer import Producer, UsageError
 from aioproducer.core import topic_routing

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from batches import FULL, partition_queues, put, topic
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioproducer.core.availability import Availability
 from aioproducer.core.metadata.cluster_metadata import NO_ID

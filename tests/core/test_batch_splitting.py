@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioproducer.core.batch_splitting import Piece, in_halves, without
 from aioproducer.engine.chosen_build import (

@@ -6,7 +6,8 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from batches import FULL, RECORD_SIZE, OpenBatch, answered, install, topic
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aioproducer.core.batch_splitting import Piece

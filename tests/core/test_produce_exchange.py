@@ -9,7 +9,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioproducer.core import produce_exchange
 from aioproducer.core.partition_queues import PartitionQueue, TopicRouting

@@ -6,7 +6,8 @@ import math
 from bisect import bisect_left
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioproducer.metrics.registry import Histogram, Sensor, Windows
 

@@ -9,7 +9,8 @@ import pytest
 
 from aioproducer import rows_checksum
 from aioproducer.errors import UsageError
-from aioproducer.records import arrow, rows_checksum as module
+from aioproducer.records import arrow
+from aioproducer.records import rows_checksum as module
 
 COUNT = 20_000
 VALUES = [None if number % 11 == 0 else b"%d" % number for number in range(COUNT)]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from builds import compiled_columns, needs_compiled_columns, on_columns
 from column_rows import Pairs, headers, partitions, strings
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aioproducer.records.encoded_rows import BadRow
 from aioproducer.records.record_batch import encode_headers, encode_record

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from builds import on_columns
 from column_rows import partitions as column_of
-from hypothesis import given as drawn, settings, strategies as st
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from aioproducer.core.topic_routing import murmur2
 from aioproducer.records.encoded_rows import BadRow

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builds import compiled_columns, needs_compiled_columns, on_columns
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aioproducer.records.encoded_rows import BadRow, Encoded
 from aioproducer.records.record_batch import OVERHEAD, encode_record, size_limit

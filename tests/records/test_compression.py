@@ -18,7 +18,8 @@ import kafka.codec
 import lz4.frame
 import pytest
 import zstandard
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aioproducer.errors import ConfigError, ProtocolError
 from aioproducer.model import Compression

@@ -11,7 +11,8 @@ import aiokafka.record.legacy_records as aiokafka_records
 import kafka.record.legacy_records as kafka_records
 import lz4.frame
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError, UsageError
 from aioproducer.model import Compression, TimestampType

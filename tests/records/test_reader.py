@@ -13,7 +13,8 @@ import kafka.record.default_records as kafka_records
 import kafka.record.memory_records as kafka_memory
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aioproducer.errors import ProtocolError
 from aioproducer.model import Compression, TimestampType

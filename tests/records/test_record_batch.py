@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aioproducer.engine.delivery.records_builder import FIELD, VARINT
 from aioproducer.model import Compression

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from builds import both_builds, compiled_columns, needs_compiled_columns, on_columns
 from column_rows import headers, partitions, strings
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aioproducer.records.encoded_rows import BadRow
 from aioproducer.records.rows_checksum import _hash

@@ -7,7 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioproducer.sasl.handshake import Session
 from aioproducer.sasl.tokens import JwtClaims, RefreshPolicy, jwt_claims

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import loops
 import pytest
-from hypothesis import HealthCheck, example, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from whole import jumping, running
 
 from aioproducer import (

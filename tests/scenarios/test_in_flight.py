@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import loops
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from whole import jumping, running
 
 from aioproducer.testing import FakeCluster

@@ -2,14 +2,16 @@
 
 import asyncio as asyncio
 import logging
-from collections.abc import AsyncGenerator as AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator as AsyncGenerator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager as asynccontextmanager
 from typing import Any
 
 import pytest as pytest
 from fastapi import FastAPI as FastAPI
 from fastapi.responses import JSONResponse as JSONResponse
-from pyspark.sql import DataFrame as DataFrame, SparkSession
+from pyspark.sql import DataFrame as DataFrame
+from pyspark.sql import SparkSession
 
 import aioproducer as aioproducer
 from aioproducer import PreparedTransaction, Producer

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from group_members import fetched, named as told_name, offsets_of
+from group_members import fetched, offsets_of
+from group_members import named as told_name
 from transactional import Hand
 
 from aioproducer.wire.api import ApiKey

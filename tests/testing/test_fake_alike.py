@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from group_members import Consumer, fetched, named, offsets_of
-from transaction_stories import STORIES as TRANSACTION_STORIES, timed_out, zombies
+from transaction_stories import STORIES as TRANSACTION_STORIES
+from transaction_stories import timed_out, zombies
 from transactional import Hand
 
 from aioproducer.errors import broker_error

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from fake_requests import batch, topic
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jumping import jumping
 
 from aioproducer.testing import FakeCluster

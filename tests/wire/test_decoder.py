@@ -7,7 +7,8 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from wire_samples import EVERY_CODEC, VARINT_4E9, encoded, full_sample, in_steps, messages, mutated
 
 from aioproducer.errors import ProtocolError

@@ -8,7 +8,8 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from oracles import LACKS, ORACLES, our_name, snake
 from wire_samples import EVERY_CODEC, encoded, messages
 

@@ -6,7 +6,8 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from wire_samples import EVERY_CODEC, encoded, in_steps, messages
 
 from aioproducer.wire import schema

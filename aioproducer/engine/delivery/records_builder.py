@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aioproducer.engine.delivery.delivery import Delivery, make_delivery
 from aioproducer.engine.delivery.produce_request_result import compact, latest
 from aioproducer.records.record_batch import PARTS
-from aioproducer.records.varints import NO_DELTA, NULL, TABLE, varint as computed_varint
+from aioproducer.records.varints import NO_DELTA, NULL, TABLE
+from aioproducer.records.varints import varint as computed_varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

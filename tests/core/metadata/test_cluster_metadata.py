@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from batches import whole
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioproducer.core.metadata.cluster_metadata import (
     NO_ID,

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from builds import on_both
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioproducer.records.record_batch import encode_headers, header, size_limit
 from aioproducer.testing.record_batches import read_batches

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioproducer.core.partition_queues import PartitionQueues
 from aioproducer.core.producer_batch import PartitionQueue

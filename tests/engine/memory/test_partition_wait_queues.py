@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from hypothesis import example, given, strategies as st
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from aioproducer.core.producer_batch import PartitionQueue
 from aioproducer.core.topic_routing import TopicRouting

@@ -6,7 +6,8 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aioproducer.config import ProducerConfig
 from aioproducer.engine.observability.metrics_recorder import Recorder

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aioproducer import ProducerConfig
 from aioproducer.engine.sender.parcel import Parcel

@@ -26,7 +26,8 @@ from aioproducer.errors import (
     TransactionAborted,
     UsageError,
 )
-from tests.engine.append.parts import Parts as AppendParts, engine_context
+from tests.engine.append.parts import Parts as AppendParts
+from tests.engine.append.parts import engine_context
 
 
 class Stage:

@@ -19,7 +19,8 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import Consumer, KafkaError as TheirError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as TheirError
 
 from aioproducer import ConsumerGroupMetadata, Producer
 from aioproducer.errors import KafkaError, ProducerFenced, TransactionFatal, TransactionTimeout
