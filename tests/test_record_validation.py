@@ -10,7 +10,7 @@ import pytest
 
 from aioproducer.config import ProducerConfig
 from aioproducer.core.record_validation import RecordValidation
-from aioproducer.engine.memory.wait_queue import PendingSend
+from aioproducer.engine.memory.pending_send import PendingSend
 from aioproducer.errors import RecordTooLarge
 
 

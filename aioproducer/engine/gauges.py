@@ -44,7 +44,7 @@ class Gauges:
         nodes = self._parts.cluster.nodes
         connections = self._parts.cluster.connections
         waiting, for_topics = (
-            self._parts.admission.pending.waiting,
+            self._parts.admission.waiting,
             self._parts.admission.topics.waiting,
         )
         return {
@@ -111,7 +111,7 @@ class Gauges:
             oldest,
             tuple(self._open_breakers),
             self._parts.pool.available,
-            self._parts.admission.pending.waiting,
+            self._parts.admission.waiting,
             tuple(map(self._security_of, nodes))
             if self._config.security_protocol != "PLAINTEXT"
             else (),

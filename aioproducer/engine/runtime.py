@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.chosen_build import Delivery
     from aioproducer.engine.delivery.deliveries import Deliveries
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.engine.transactions.transaction_manager import TransactionManager
     from aioproducer.metrics.registry import Snapshot
     from aioproducer.model import FlushSummary, Health, PartitionNumber
@@ -312,7 +312,7 @@ class Runtime:
         """Return one text for each batch or group of sends that waits, with the reason."""
         lines = [
             f"buffer_memory: {self.pool.available} of {self.pool.size} bytes free",
-            *self.parts.admission.pending.explain(),
+            *self.parts.admission.explain(),
             *backlog(
                 self.parts.partition_queues,
                 self.parts.cluster,
@@ -381,7 +381,7 @@ class Runtime:
     @property
     def waiting(self) -> int:
         """Return the number of records that wait for memory or metadata."""
-        return self.parts.admission.pending.waiting
+        return self.parts.admission.waiting
 
     @property
     def trouble(self) -> object | None:
@@ -443,7 +443,7 @@ class Runtime:
         return await parts.flushes.flush(max(until - self.loop.time(), 0.0))
 
     def _stop_notice(self, until: float) -> str:
-        records = self._unacknowledged() + self.parts.admission.pending.waiting
+        records = self._unacknowledged() + self.parts.admission.waiting
         told = (
             f"the acknowledgement of {counted(records, 'record')}"
             if records

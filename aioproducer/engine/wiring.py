@@ -31,7 +31,7 @@ from aioproducer.engine.delivery.unhandled_failures import UnhandledFailures
 from aioproducer.engine.gauges import Gauges
 from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.partition_quota import PartitionQuota
-from aioproducer.engine.memory.wait_queue import PendingSend
+from aioproducer.engine.memory.pending_send import PendingSend
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.engine.observability.metrics_recorder import Instruments
 from aioproducer.engine.sender.batch_completion import BatchCompletion

@@ -16,7 +16,6 @@ from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append import loop_budget
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.chosen_build import SLICE_RECORDS
-from aioproducer.engine.memory.wait_queue import FOR_FULL_PARTITION, PendingSend
 from aioproducer.errors import BufferExhausted, RecordTooLarge, WouldBlock
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.testing import FakeCluster
@@ -498,25 +497,6 @@ async def test_a_batch_takes_by_need_where_that_costs_nothing_or_memory_is_not_p
                 await producer.send("orders", b"1", KEYS[partition])
                 taken.append(before - producer.buffer_available)
             assert taken == ([whole] * 3 + [step] * 3 if build.RECORD_OVERHEAD == 0 else [step] * 6)
-
-
-@jumping
-async def test_the_fast_path_is_closed_while_a_send_waits_that_was_notified() -> None:
-    """Its partition may take more: no later send may go ahead of it, not even in the same iteration of the loop."""
-    async with running() as (_, producer):
-        await producer.send_and_wait("orders", b"first", partition=0)
-        engine = producer._engine
-        queue = engine.parts.partition_queues.routings["orders"].queues[0]
-        pending = PendingSend("orders", value=b"v", partition=0, size=20)
-        engine.parts.admission.pending.join(
-            engine.pool.full_partitions.of(queue), pending, FOR_FULL_PARTITION
-        )
-        assert engine._fast_path.fast
-        engine.parts.admission.notify(queue)
-        assert not engine._fast_path.fast
-        await pending.wait()
-        await pending.delivery
-        assert engine._fast_path.fast
 
 
 async def queued_for_memory(

@@ -193,3 +193,62 @@ async def test_what_ended_is_not_kept() -> None:
 def held(results: list[Any]) -> list[int]:
     """Return how many other objects hold each result: the collector does not know these references."""
     return [sys.getrefcount(results[at]) - 2 for at in range(len(results))]
+
+
+async def fill_memory(producer: Producer[Any, Any]) -> list[asyncio.Task[Any]]:
+    """Send records of 700 bytes to partition 0 until one waits for memory. Returns their tasks."""
+    tasks = []
+    while not tasks or tasks[-1].done():
+        tasks.append(asyncio.create_task(producer.send("orders", b"." * 700, partition=0)))
+        await turns(20)
+    return tasks
+
+
+SHORT: dict[str, Any] = {"buffer_memory": 4000, "batch_size": 1000, "delivery_timeout_ms": 300_000}
+
+
+@jumping
+async def test_a_partition_that_comes_while_sends_wait_for_memory() -> None:
+    """A record for a partition to come has the earlier call. A later one, which waits for memory, has a key of that partition by then."""
+    key = next(
+        key
+        for key in (b"%d" % number for number in range(100))
+        if (murmur2(key) & 0x7FFFFFFF) % 3 == 2
+    )
+    async with running(**SHORT, metadata_max_age_ms=500) as (cluster, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        hang = cluster.hang("Produce")
+        early = asyncio.create_task(producer.send("orders", b"early", partition=2))
+        await turns(1)
+        tasks = await fill_memory(producer)
+        later = asyncio.create_task(producer.send("orders", b"later", key))
+        await turns(1)
+        cluster.add_partitions("orders", 3)
+        await asyncio.sleep(2)
+        hang.release()
+        await asyncio.gather(early, later, *tasks)
+        await producer.flush()
+        assert cluster.values("orders", 2) == [b"early", b"later"]
+
+
+@jumping
+async def test_a_topic_that_is_forgotten_while_its_record_waits_for_memory() -> None:
+    """Memory is free before metadata has the topic again, of which a later record waits by then."""
+    async with running(**SHORT, metadata_max_idle_ms=5_000) as (cluster, producer):
+        cluster.create_topic("quiet")
+        await producer.send_and_wait("quiet", b"first")
+        produce = cluster.hang("Produce")
+        tasks = await fill_memory(producer)
+        early = asyncio.create_task(producer.send("quiet", b"early"))
+        await asyncio.sleep(6)
+        assert producer.metrics().number("topics-known") == 1
+        metadata = cluster.hang("Metadata")
+        later = asyncio.create_task(producer.send("quiet", b"later"))
+        await metadata.reached()
+        produce.release()
+        await asyncio.gather(*tasks)
+        assert not early.done()
+        metadata.release()
+        await asyncio.gather(early, later)
+        await producer.flush()
+        assert cluster.values("quiet") == [b"first", b"early", b"later"]

@@ -16,7 +16,6 @@ from whole import JumpingLoop, assert_nothing_left, jumping, now, running, runni
 
 from aioproducer import Producer, Record
 from aioproducer.engine.append.admission import Admission
-from aioproducer.engine.append.pending_sends import PendingSends
 from aioproducer.engine.metadata.metadata_updater import MetadataUpdater
 from aioproducer.engine.sender.batch_completion import BatchCompletion
 from aioproducer.engine.sender.sender import Sender
@@ -216,7 +215,7 @@ BUGS: dict[str, tuple[type, str]] = {
     "turn": (Admission, "serve"),
     "answer": (BatchCompletion, "end_attempt"),
     "node": (Sender, "drain"),
-    "deadline": (PendingSends, "overdue"),
+    "deadline": (Admission, "_overdue"),
     "metadata": (MetadataUpdater, "_take"),
 }
 

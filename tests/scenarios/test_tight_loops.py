@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import pyarrow
 import pytest
 from builds import on_both, plain, producer_on
 from whole import jumping, running, running_on, turns
 
-from aioproducer.core.topic_routing import murmur2
+from aioproducer import Deliveries
 from aioproducer.engine.append import loop_budget
 from aioproducer.errors import ProducerClosed, WouldBlock
 from aioproducer.testing import FakeCluster
@@ -119,6 +120,80 @@ async def test_one_of_them_hears_of_its_cancellation(build: Any) -> None:
         ] == returned[number]
 
 
+async def by_send(producer: Producer[Any, Any]) -> int:
+    await producer.send("orders", VALUE)
+    return 1
+
+
+async def by_send_many(producer: Producer[Any, Any]) -> int:
+    return len(await producer.send_many("orders", [VALUE] * 5_000))
+
+
+async def by_send_columns(producer: Producer[Any, Any]) -> int:
+    return len(await producer.send_columns("orders", values=pyarrow.array([VALUE] * 5_000)))
+
+
+class Loop:
+    """Sends by one call without a pause, and counts what was queued, also by a call that was cancelled."""
+
+    def __init__(self, producer: Producer[Any, Any], send: Any) -> None:
+        self._producer, self._send = producer, send
+        self.queued = 0
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self.queued += await self._send(self._producer)
+        except asyncio.CancelledError as error:
+            self.queued += len(Deliveries.of(error))
+            raise
+
+
+async def ends_by_cancel(work: Loop) -> None:
+    task = asyncio.create_task(work.run())
+    await turns(30)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def ends_by_timeout(work: Loop) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(None) as scope:
+            ending = asyncio.create_task(passes(scope))
+            await work.run()
+    await ending
+    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+
+
+async def passes(scope: asyncio.Timeout) -> None:
+    await turns(30)
+    scope.reschedule(asyncio.get_running_loop().time())
+
+
+async def ends_by_group(work: Loop) -> None:
+    async def fail() -> None:
+        await turns(30)
+        raise LookupError
+
+    with pytest.raises(ExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work.run())
+            group.create_task(fail())
+
+
+@pytest.mark.parametrize("end", [ends_by_cancel, ends_by_timeout, ends_by_group])
+@pytest.mark.parametrize("send", [by_send, by_send_many, by_send_columns])
+@pytest.mark.parametrize("memory", [300_000, 33_554_432])
+@jumping
+async def test_a_task_that_only_sends_ends(memory: int, send: Any, end: Any) -> None:
+    """It hears of its cancellation at one of its sends, and the log has what was queued before."""
+    async with running(buffer_memory=memory, batch_size=8192) as (cluster, producer):
+        work = Loop(producer, send)
+        await end(work)
+    assert work.queued == len(cluster.values("orders")) > 100
+
+
 @pytest.mark.usefixtures("short_goes")
 @jumping
 async def test_flush_waits_for_who_rests() -> None:
@@ -143,26 +218,30 @@ async def test_flush_waits_for_who_rests() -> None:
 
 @pytest.mark.usefixtures("short_goes")
 @jumping
-async def test_flush_waits_for_the_only_one_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other record is on its way, and other tasks are woken before it."""
+async def test_flush_covers_a_record_whose_task_pauses_and_does_not_wait_for_the_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The record is queued. Its task goes on later, as other tasks are woken before it."""
     monkeypatch.setattr(loop_budget, "MAX_WAKEUPS_PER_ITERATION", 1)
     async with running() as (cluster, producer):
         await producer.send_and_wait("orders", b"first")
         engine = producer._engine
-        tired = [asyncio.create_task(engine.parts.accumulator.next_slice()) for _ in range(20)]
+        tired = [asyncio.create_task(engine.parts.accumulator.next_slice()) for _ in range(200)]
 
-        async def rests() -> Any:
+        async def pauses() -> Any:
             engine.parts.loop_budget.end()
             engine.parts.loop_budget.must_pause()
             engine._fast_path.taken = loop_budget.SLICE_RECORDS
-            return await producer.send("orders", b"rests")
+            return await producer.send("orders", b"pauses")
 
-        resting = asyncio.create_task(rests())
+        pausing = asyncio.create_task(pauses())
         await turns(1)
-        assert engine.parts.admission._waiters.has_unplaced
+        engine.parts.loop_budget.hold(is_held=True)
         await producer.flush()
-        assert cluster.values("orders") == [b"first", b"rests"]
-        await asyncio.gather(resting, *tired)
+        assert cluster.values("orders") == [b"first", b"pauses"]
+        assert not pausing.done()
+        engine.parts.sender._schedule.hold(is_held=False)
+        await asyncio.gather(pausing, *tired)
 
 
 @pytest.mark.usefixtures("short_goes")
@@ -219,7 +298,7 @@ async def test_who_rests_when_the_producer_fails_is_told() -> None:
                 sent.append(await producer.send("orders", VALUE))
 
         task = asyncio.create_task(work())
-        while not producer._engine.parts.admission._waiters.has_unplaced:
+        while not producer._engine.parts.admission.continuing:
             await turns(1)
         producer._engine.fail(RuntimeError("a bug"))
         with pytest.raises(ProducerClosed, match="a bug"):
@@ -253,56 +332,20 @@ async def test_a_turn_has_several_goes(
 
 @pytest.mark.usefixtures("short_goes")
 @jumping
-async def test_who_rests_goes_ahead_of_who_comes_into_the_line_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A later send waits for a missing partition, which comes while the earlier send waits for the loop budget. The earlier
-    record is logged first.
-    """
-    monkeypatch.setattr(loop_budget, "MAX_WAKEUPS_PER_ITERATION", 1)
-    key = next(
-        key
-        for key in (b"%d" % number for number in range(100))
-        if (murmur2(key) & 0x7FFFFFFF) % 3 == 2
-    )
-    # With linger_ms=0, a drain of a burst, which serves the later send, waits until time has passed; and none does while a task runs.
-    async with running(linger_ms="auto", metadata_max_age_ms=500) as (cluster, producer):
-        await producer.send_and_wait("orders", b"first", partition=0)
-        engine = producer._engine
-        tired = [asyncio.create_task(engine.parts.accumulator.next_slice()) for _ in range(5000)]
-
-        async def rests() -> Any:
-            engine.parts.loop_budget.end()
-            engine.parts.loop_budget.must_pause()
-            engine._fast_path.taken = loop_budget.SLICE_RECORDS
-            return await producer.send("orders", b"earlier", key)
-
-        earlier = asyncio.create_task(rests())
-        await turns(1)
-        assert engine.parts.admission._waiters.has_unplaced
-        cluster.add_partitions("orders", 3)
-        later = asyncio.create_task(producer.send("orders", b"later", partition=2))
-        await asyncio.gather(earlier, later, *tired)
-        await producer.flush()
-        assert cluster.values("orders", 2) == [b"earlier", b"later"]
-
-
-@pytest.mark.usefixtures("short_goes")
-@jumping
 async def test_who_is_placed_and_not_yet_woken_goes_on_when_the_producer_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The event-loop iteration that would have woken a placed send does not come. The send raises ProducerClosed all the same."""
     async with running_on(plain) as (cluster, producer):
         engine = producer._engine
-        waiters, drain = engine.parts.admission._waiters, engine.parts.sender.drain_all
+        pauses, drain = engine.parts.admission.continuing, engine.parts.sender.drain_all
 
         async def work() -> None:
             while True:
                 await producer.send("orders", VALUE)
 
         def fail() -> None:
-            if len(waiters.waiting) > 1:  # the record of one of them at most is not placed yet
+            if len(pauses) > 1:
                 raise RuntimeError("a bug")
             drain()
 

@@ -1,26 +1,29 @@
 """Admission of records: each is appended at once, or waits in a wait queue until it is appended or times out.
 
-1. Records are appended in the order of their calls. A record that must wait becomes a pending send. It waits for its topic until
-   metadata has it (`topics`), then for memory (`BufferPool.waiting`). While a send waits for memory, every later record waits behind it.
-   With a circuit breaker, a record for a full partition waits in a wait queue of that partition alone, and delays no other record. Nor
-   does a send that waits for its next slice of the loop budget.
-2. `_obstacle` decides whether a call may append now, and where it waits otherwise. `_update_fast_path` opens the fast path if no send
-   waits before a new one, and closes it otherwise. Both look at the wait queues: no other state has to agree with them.
-3. A wait queue holds the record, not its task. Once the record is appended, only the wake-up of the task is left. A send that is
-   cancelled before that leaves no trace.
+1. `BufferPool.waiters` is the wait queue. While a send waits in it, every later send joins it. The event loop appends its records in the
+   order of the calls while memory lasts (`serve`), then lets their tasks go on. It is not the task that appends, because three things exclude
+   each other as soon as two tasks send in loops: log order is call order; a record that waited is appended by its own task; a task sends
+   more than one record for each time that it is woken.
+2. A record whose topic is not known, whose partition does not exist or whose serializers are not prepared waits in the queue of its topic
+   (`topics`). Once that ends, the record joins the end of the wait queue. With a circuit breaker, a record for a full partition waits in a
+   queue of that partition alone (`BufferPool.full_partitions`), and returns to the head.
+3. A send whose slice of the loop budget is over appends its record, and its task pauses afterwards, as do the tasks of the sends that
+   `serve` has served. A cancellation during that is too late for the record (`PendingSend`), so a pause needs no place in a queue.
+4. Nothing is removed from the middle of a queue: a send that has left stays until it is first.
 
 The `Appender` appends a record, or reports that it cannot.
 """
 
 from __future__ import annotations
 
+from asyncio import current_task
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.engine.append.loop_budget import LoopBudgetWaiters
-from aioproducer.engine.append.pending_sends import PendingSends
+from aioproducer.engine.append.loop_budget import Pauses
 from aioproducer.engine.append.preparations import Preparations
 from aioproducer.engine.memory import wait_reasons
-from aioproducer.engine.memory.wait_queue import (
+from aioproducer.engine.memory.pending_send import (
     FOR_CANCELLATION,
     FOR_FULL_PARTITION,
     FOR_LOOP_BUDGET,
@@ -31,27 +34,30 @@ from aioproducer.engine.memory.wait_queue import (
     FOR_SERIALIZER,
     FOR_TOPIC,
     PendingSend,
+    first,
+    sort_by_call,
 )
 from aioproducer.engine.metadata.topic_waiters import TopicWaiters
+from aioproducer.engine.tasks.supervisor import DeadlineTimer
 from aioproducer.errors import PartitionUnavailable, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sized
+    from collections.abc import Callable, Iterable, Sized
 
     from aioproducer.core.metadata.metadata_schedule import MetadataSchedule, TopicExpiry
-    from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
+    from aioproducer.core.partition_queues import PartitionQueue
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
     from aioproducer.engine.chosen_build import Delivery, FastPath
     from aioproducer.engine.context import EngineContext
-    from aioproducer.engine.memory.wait_queue import WaitQueue
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
+    from aioproducer.errors import KafkaError
 
 # Seconds that one `serve` call spends on appending pending sends.
 _SERVING_SECONDS: Final = 0.002
 # Records between two reads of the clock.
 _STRIDE: Final = 16
-# Pending sends that are served for each record that joins the memory wait queue.
+# Pending sends that are served for each record that joins the wait queue.
 _SERVED_PER_JOIN: Final = 2
 
 
@@ -69,9 +75,8 @@ class Admission:
 
     Attributes:
         topics: the wait queues of topics.
-        pending: all sends that wait.
-        continuing: the sends whose tasks continue in one of the next event-loop iterations, memory allowing. While there are any, some
-            task fills batches without pause.
+        continuing: the sends whose tasks continue in one of the next event-loop iterations. While there are any, some task fills batches
+            without pause.
         preparations: prepares the serializers that sends wait for.
     """
 
@@ -92,21 +97,23 @@ class Admission:
         self._appender = appender
         self._partition_queues = appender.partition_queues
         self._pool = appender.pool
+        self._waiters = appender.pool.waiters
         self._drains = drains
         self._recorder = context.instruments.recorder
         self._transaction = transaction
+        self._max_block_ms = context.config.max_block_ms
         # Records may take the fast path while no send waits.
         self._may_be_fast = appender.may_be_fast
         # The user's partitioner, which is called for a pending send, may call `send`, too.
         self._is_placing = False
         # Memory was refused to the first pending send since `serve` was last called.
         self._is_short = False
-        # The end of a `serve` call, and the records that it has served.
-        self._serves_until, self._served = 0.0, 0
-        self._waiters = LoopBudgetWaiters(loop_budget, self._place_unplaced)
-        self.continuing: Sized = self._waiters.waiting
-        self.pending: PendingSends = PendingSends(
-            context, appender, self._waiters, self, drains, transaction
+        self._pauses = Pauses(loop_budget)
+        self.continuing: Sized = self._pauses.waiting
+        # All pending sends in the order of their deadlines, as all wait equally long. Some may have left.
+        self._deadlines: deque[PendingSend] = deque()
+        self._timer = DeadlineTimer(
+            context.loop, self._next_deadline, self._on_deadline, is_patient=True
         )
         self.topics: TopicWaiters = TopicWaiters(
             context, self._partition_queues, metadata, expiry, drains, self
@@ -115,103 +122,144 @@ class Admission:
             context, self.topics.is_waiting_for, self.topics.on_prepared
         )
 
-    # The decision
+    # A new record
 
-    def submit(self, record: PendingSend) -> Delivery | PendingSend:
-        """Append a validated record, or queue it. Returns its delivery, or the pending send."""
-        outcome = self._try(record)
-        return self.wait_for(outcome, record) if isinstance(outcome, str) else outcome
+    def submit(self, pending: PendingSend) -> Delivery | PendingSend:
+        """Append a validated record, or let it wait. Returns its delivery, or the send that waits or whose task pauses."""
+        obstacle = self._obstacle(pending)
+        if obstacle is None:
+            must_pause = self._loop_budget.must_pause()
+            # Were the record of a cancelled task appended, the task would send on, and perhaps never receive its cancellation.
+            if must_pause and self._is_cancelled():
+                return self.wait_for(FOR_CANCELLATION, pending)
+            delivery = self._place(pending)
+            if delivery is not None:
+                return self._paused(pending, delivery) if must_pause else delivery
+            obstacle = FOR_FULL_PARTITION if pending.is_aside else FOR_MEMORY
+        return self.wait_for(obstacle, pending)
 
-    def submit_nowait(self, record: PendingSend) -> Delivery:
+    def submit_nowait(self, pending: PendingSend) -> Delivery:
         """Append a validated record. Returns its delivery, or raises WouldBlock.
 
         Metadata of an unknown topic is requested. The caller cannot wait, so it uses the next slice of the loop budget at once.
         """
-        outcome = self._try(record)
+        obstacle = self._obstacle(pending)
         if (
-            isinstance(outcome, str)
-            and outcome == FOR_LOOP_BUDGET
-            and self._loop_budget.may_go_on()
+            obstacle is None
+            and self._loop_budget.must_pause()
+            and not self._loop_budget.may_go_on()
         ):
-            outcome = self._try(record)
-        if not isinstance(outcome, str):
-            return outcome
-        assert record.topic is not None
-        if record.unencoded is not None:
-            self.preparations.begin(record.unencoded.encoding)
-        if outcome in FOR_METADATA and outcome != FOR_SERIALIZER:
-            self.topics.ask(record.topic)
-        elif outcome == FOR_MEMORY:
+            obstacle = FOR_LOOP_BUDGET
+        if obstacle is None:
+            delivery = self._place(pending)
+            if delivery is not None:
+                return delivery
+            obstacle = FOR_FULL_PARTITION if pending.is_aside else FOR_MEMORY
+        assert pending.topic is not None
+        if pending.unencoded is not None:
+            self.preparations.begin(pending.unencoded.encoding)
+        if obstacle in (FOR_TOPIC, FOR_PARTITION):
+            self.topics.ask(pending.topic)
+        elif obstacle == FOR_MEMORY:
             self._flush_partial_batches()
-        raise wait_reasons.would_block(record, outcome)
+        raise wait_reasons.would_block(pending, obstacle)
 
-    def _try(self, record: PendingSend) -> Delivery | str:
-        """Append a new record. Returns its delivery, or what it has to wait for."""
-        assert record.topic is not None
-        routing = self._partition_queues.routings.get(record.topic)
-        obstacle = self._obstacle(record, routing)
-        if obstacle is not None:
-            return obstacle
-        assert routing is not None
-        # First: a record that was appended must not be without a drain, also if a signal handler raises here.
-        self._drains.turn()
-        delivery = self._appender.place(record, routing)
-        if delivery is None:
-            return FOR_FULL_PARTITION if record.is_aside else FOR_MEMORY
-        return delivery
-
-    def _obstacle(self, record: PendingSend, routing: TopicRouting | None) -> str | None:
+    def _obstacle(self, pending: PendingSend) -> str | None:
         """Return what a new record has to wait for before memory is taken for it; None: nothing."""
+        assert pending.topic is not None
+        routing = self._partition_queues.routings.get(pending.topic)
         if routing is None:
             return FOR_TOPIC
-        # Checked before the memory wait queue: at its head the record would delay all others.
-        if record.is_missing(routing):
+        # Checked before the wait queue: at its head the record would delay all others.
+        if pending.is_missing(routing):
             return FOR_PARTITION
-        if record.unencoded is not None or (self.topics.held and record.topic in self.topics.held):
+        if pending.unencoded is not None or (
+            self.topics.held and pending.topic in self.topics.held
+        ):
             return FOR_SERIALIZER
-        if self._waiters.unplaced is not None:
-            self._place_unplaced()
         if self._pool.has_waiting:
             self._serve_some()
             if self._pool.has_waiting:
                 return FOR_OTHERS
             self._update_fast_path()
-        return FOR_LOOP_BUDGET if self._loop_budget.must_pause() else None
+        return None
 
-    def wait_for(self, obstacle: str, record: PendingSend) -> PendingSend:
-        """Let a new record, or a mark, wait for its obstacle. Returns it."""
-        if obstacle in FOR_METADATA:
-            assert record.topic is not None
-            is_held = obstacle == FOR_SERIALIZER
-            self.pending.join(
-                self.topics.hold(record) if is_held else self.topics.of(record.topic),
-                record,
-                obstacle,
-            )
-            if is_held:
-                self._update_fast_path()
-            # Last: an eager task may end within this call, and it serves only the sends that wait.
-            if record.unencoded is not None:
-                self.preparations.begin(record.unencoded.encoding)
-            return record
-        if obstacle == FOR_MEMORY:
-            self._flush_partial_batches()
+    def _place(self, pending: PendingSend) -> Delivery | None:
+        assert pending.topic is not None
+        # First: a record that was appended must not be without a drain.
         self._drains.turn()
-        if obstacle == FOR_FULL_PARTITION:
-            assert record.behind is not None
-            return self.pending.join(self._pool.full_partitions.of(record.behind), record, obstacle)
-        # Were the record of a cancelled task placed meanwhile, the task would send on, and perhaps never receive its cancellation.
-        if obstacle == FOR_LOOP_BUDGET and not self._loop_budget.taker_is_cancelled:
-            self.pending.number(record, obstacle)
-            self._waiters.add(record)
+        return self._appender.place(pending, self._partition_queues.routings[pending.topic])
+
+    def _paused(self, pending: PendingSend, delivery: Delivery | None) -> PendingSend:
+        """Let the task of a send pause until its next slice."""
+        pending.begin(FOR_LOOP_BUDGET)
+        pending.delivery = delivery
+        self._pauses.waiting.append(pending)
+        self._drains.turn()
+        return pending
+
+    def next_slice(self) -> PendingSend:
+        """Return a send without a record, whose task pauses until its next slice."""
+        return self._paused(PendingSend(None), None)
+
+    def _is_cancelled(self) -> bool:
+        task = current_task()
+        return task is not None and task.cancelling() > 0
+
+    def wait_for(self, obstacle: str, pending: PendingSend) -> PendingSend:
+        """Let a new record wait for its obstacle. Returns it."""
+        pending.begin(obstacle, self._loop.time() + self._max_block_ms / 1000)
+        if obstacle in FOR_METADATA:
+            assert pending.topic is not None
+            if obstacle == FOR_SERIALIZER:
+                self.topics.hold(pending)
+                self._update_fast_path()
+            else:
+                self.topics.join(pending)
+        elif obstacle == FOR_FULL_PARTITION:
+            self._wait_aside(pending)
+            self._drains.turn()
         else:
-            self.pending.join(
-                self._pool.waiting,
-                record,
-                FOR_CANCELLATION if obstacle == FOR_LOOP_BUDGET else FOR_MEMORY,
-            )
-        self._update_fast_path()
-        return record
+            # Where its task sleeps: a cancellation takes effect on a future at once, on a condition in the next event-loop iteration.
+            if self._is_cancelled():
+                pending.reason = FOR_CANCELLATION
+            else:
+                pending.pool = self._pool
+            self._waiters.append(pending)
+            self._update_fast_path()
+            if obstacle == FOR_MEMORY:
+                self._flush_partial_batches()
+            self._drains.turn()
+        # Removes those that have left.
+        first(self._deadlines)
+        self._deadlines.append(pending)
+        self._timer.check()
+        # Last: an eager task may end within this call, and it serves only the sends that wait.
+        if pending.unencoded is not None:
+            self.preparations.begin(pending.unencoded.encoding)
+        return pending
+
+    def _wait_aside(self, pending: PendingSend) -> None:
+        """Let a record wait for its full partition alone."""
+        assert pending.behind is not None
+        aside = self._pool.full_partitions.setdefault(pending.behind, deque())
+        is_late = bool(aside) and aside[-1].number > pending.number
+        aside.append(pending)
+        # One without a key may have waited for another partition before.
+        if is_late:
+            sort_by_call(aside)
+
+    async def wait(self, pending: PendingSend) -> Delivery:
+        """Wait for a send. Returns its delivery. Cancellation: the record is not queued, and the sends behind it move up."""
+        try:
+            delivery: Delivery = await pending.wait()
+        except BaseException:
+            self.topics.on_left(pending)
+            self._drains.turn()
+            raise
+        return delivery
+
+    # The fast path
 
     def _update_fast_path(self, *, none_waits: bool = False) -> None:
         """Open the fast path if no send is to be served before a new one, else close it. Once none waits, batches may linger again.
@@ -222,14 +270,14 @@ class Admission:
         if self._partition_queues.ready.memory_is_short and not has_waiting:
             self._recorder.memory(self._loop.time(), is_short=False)
             self._partition_queues.linger_again()
-        # Mostly no record is unplaced, and each drain asks.
-        has_unplaced = self._waiters.unplaced is not None and self._waiters.has_unplaced
-        is_open = (
-            self._may_be_fast and not has_waiting and not has_unplaced and not self.topics.held
-        )
+        is_open = self._may_be_fast and not has_waiting and not self.topics.held
         if self._transaction is not None:
             is_open = is_open and self._transaction.is_open
         self._fast_path.fast = self._partition_queues.routings if is_open else {}
+
+    def gate(self) -> None:
+        """Open the fast path if a transaction is open and no send waits, else close it."""
+        self._update_fast_path()
 
     def _flush_partial_batches(self) -> None:
         """Stop lingering, since memory is short: partial batches are sendable until no send waits for memory."""
@@ -241,26 +289,33 @@ class Admission:
     # Serving
 
     def serve(self) -> None:
-        """Append the pending sends in order while memory lasts, and wake their tasks."""
+        """Append the pending sends in order while memory lasts, and let their tasks go on."""
         if not self._pool.has_waiting:
             self.on_none_waiting()
             return
-        self._place_unplaced(
-            at_once=False
-        )  # records in the wait queue may have been sent after the unplaced one
         self._is_short = False
-        self._serves_until, self._served = self._loop.time() + _SERVING_SECONDS, 0
+        until, served = self._loop.time() + _SERVING_SECONDS, 0
         self._appender.serve_at(self._appender.now_ms())
         try:
-            self._pool.deallocate(self._grant_in_time, self._waiters.wake)
+            while (pending := first(self._waiters)) is not None:
+                served += 1
+                # This event-loop iteration has served enough.
+                if self._loop_budget.is_spent or (
+                    not served % _STRIDE and self._loop.time() > until
+                ):
+                    self._drains.turn()
+                    break
+                if not self._serve_first(pending):
+                    break
+            self._pauses.wake()
         finally:
             self._appender.serve_at(0)
-            if self._waiters.are_due:
-                self._drains.turn()
+        if self._pauses.are_due:
+            self._drains.turn()
         self._update_fast_path()
 
     def on_none_waiting(self, *, goes_on: bool = False) -> None:
-        """Open the fast path, and serve the sends that wait for their next slice: no send waits for memory now.
+        """Open the fast path, and let the tasks that pause go on: no send waits for memory now.
 
         If `goes_on` is true, they continue now. If it is false, they continue in the next event-loop iteration, because this one has
         drained.
@@ -268,166 +323,139 @@ class Admission:
         self._update_fast_path(none_waits=True)
         if goes_on:
             self.go_on()
-        if self._waiters.are_due:
+        if self._pauses.are_due:
             self._drains.turn()
 
     def go_on(self) -> None:
-        """Wake the sends that wait for their next slice, without a drain before it."""
-        self._appender.serve_at(self._appender.now_ms())
-        try:
-            self._waiters.wake()
-        finally:
-            self._appender.serve_at(0)
-
-    def _grant_in_time(self, queue: WaitQueue, record: PendingSend) -> bool:
-        """Serve the first record of `queue` as `_grant` does, unless this event-loop iteration has served enough."""
-        self._served += 1
-        if self._loop_budget.is_spent or (
-            not self._served % _STRIDE and self._loop.time() > self._serves_until
-        ):
-            self._drains.turn()
-            return False
-        return self._grant(queue, record)
+        """Let the tasks that pause go on, without a drain before it."""
+        self._pauses.wake()
 
     def _serve_some(self) -> None:
-        """Serve two pending sends before another one joins the memory wait queue, so that it gets shorter however many join.
+        """Serve two pending sends before another one joins the wait queue, so that it gets shorter however many join.
 
         Otherwise many tasks could wait forever, if their records are acknowledged as fast as an event-loop iteration serves pending
         sends. A record that waits costs ten times as much as one that does not.
         """
         for _ in range(_SERVED_PER_JOIN):
-            first = self._pool.first()
+            pending = first(self._waiters)
             if (
-                first is None
-                or first[1].expects_cancellation
+                pending is None
+                or pending.reason == FOR_CANCELLATION
                 or self._is_short
                 or self._is_placing
-                or not self._grant(*first)
+                or not self._serve_first(pending)
             ):
                 break
 
-    def _grant(self, queue: WaitQueue, record: PendingSend) -> bool:
-        """Serve the first record of `queue`, or move it on. Returns whether it no longer blocks those behind it."""
-        # The topic was forgotten meanwhile: the record waits for its metadata again.
-        if record.topic is not None and record.topic not in self._partition_queues.routings:
-            queue.pop()
-            record.reason, record.behind = FOR_TOPIC, None
-            self.topics.of(record.topic).merge([record])
-            return True
-        if not self._serve_one(queue, record):
-            return record.is_aside
-        self._waiters.waiting.append(record)
-        return True
-
-    def _serve_one(self, queue: WaitQueue, record: PendingSend) -> bool:
-        """Append the first record of `queue`, or give it up. Returns False if it waits on."""
-        delivery: Delivery | None = None
-        error: Exception | None = None
-        if record.topic is not None:
-            routing = self._partition_queues.routings[record.topic]
-            self._is_placing = True
-            try:
-                record.encode()
-                delivery = self._appender.place(record, routing)
-            except (UsageError, PartitionUnavailable) as refused:
-                error = refused
-            except BaseException as raised:
-                # A function of the user's raised KeyboardInterrupt or the like. If the record stayed, it would hold up every later one.
-                self.pending.break_off(record, None, raised)
-                raise
-            finally:
-                self._is_placing = False
-            if delivery is None and error is None:
-                error = self._refused(queue, record, routing)
-                if error is None:
-                    return False
-        try:
-            # The next event-loop iteration drains what was appended.
+    def _serve_first(self, pending: PendingSend) -> bool:
+        """Append the record at the head of the wait queue, or move it to another queue, or give it up. Returns False if it waits on."""
+        assert pending.topic is not None
+        if pending.reason == FOR_CANCELLATION:
+            # Once: in the next event-loop iteration its task has received its cancellation, or has withdrawn it.
+            pending.reason = FOR_OTHERS
             self._drains.turn()
-            queue.pop()
-            if error is not None:
-                self.pending.report(record, error)
-            record.complete(delivery, error)
-        except BaseException as raised:
-            # Of a signal handler, perhaps. If the record stayed, it would be appended twice.
-            self.pending.break_off(record, delivery, raised)
-            raise
-        return True
-
-    def _refused(
-        self, queue: WaitQueue, record: PendingSend, routing: TopicRouting
-    ) -> Exception | None:
-        """Set what a pending send that was not appended waits for now. Returns the error of one that cannot wait on, else None."""
-        if record.is_aside:
-            record.reason = FOR_FULL_PARTITION
-            self._pool.full_partitions.move(queue, record)
+            return False
+        routing = self._partition_queues.routings.get(pending.topic)
+        if routing is None:
+            # The topic was forgotten meanwhile: the record waits for its metadata again, before those whose calls came later.
+            self._waiters.popleft()
+            pending.reason, pending.behind = FOR_TOPIC, None
+            self.topics.join(pending, is_late=True)
+            return True
+        self._is_placing = True
+        try:
+            pending.encode()
+            delivery = self._appender.place(pending, routing)
+        except (UsageError, PartitionUnavailable) as refused:
+            self.give_up(pending, refused)
+            return True
+        finally:
+            self._is_placing = False
+        if delivery is not None:
+            pending.settle(delivery)
+            self._pauses.waiting.append(pending)
+            # Not before: each event-loop iteration would try a record again that waits for memory.
+            self._drains.turn()
+        elif pending.is_aside:
+            self._waiters.popleft()
+            pending.reason = FOR_FULL_PARTITION
+            self._wait_aside(pending)
         # The topic was created anew, with fewer partitions.
-        elif record.is_missing(routing):
-            record.reason = FOR_PARTITION
-            return self.pending.overdue(record)
+        elif pending.is_missing(routing):
+            pending.reason = FOR_PARTITION
+            self.give_up(pending, self._overdue(pending))
         else:
-            record.reason = FOR_MEMORY
+            pending.reason = FOR_MEMORY
             self._is_short = True
             if not self._partition_queues.ready.memory_is_short:
                 self._flush_partial_batches()
-        return None
-
-    def _place_unplaced(self, *, at_once: bool = True) -> None:
-        """Append the unplaced record before any later one. A record that cannot be appended waits for memory, in call order.
-
-        A later call or the continuation of its own task places it. Without `at_once` it waits as others do.
-        """
-        record = self._waiters.unplaced
-        is_waiting = record is not None and record.is_waiting
-        if record is not None and is_waiting:
-            self._pool.waiting.merge([record])
-        # Behind that, or a signal handler's exception would lose the record.
-        self._waiters.unplaced = None
-        if record is not None and is_waiting:
-            first = self._pool.first()
-            is_next = (
-                first is not None
-                and first[1] is record
-                and record.topic in self._partition_queues.routings
-            )
-            if not (at_once and is_next and self._serve_one(self._pool.waiting, record)):
-                if record.reason == FOR_LOOP_BUDGET:
-                    record.reason = FOR_OTHERS
-                self._waiters.remove(record)
-                self.pending.watch(record)
-                self._drains.turn()
-        self._update_fast_path()
+            return False
+        return True
 
     # Events
 
-    def admit(self, records: list[PendingSend]) -> None:
-        """Move the pending sends of a known topic into the memory wait queue."""
-        # Merged by call order: a key in the memory wait queue may belong to a partition that earlier records waited for.
-        self._pool.waiting.merge(records)
+    def admit(self, pending: list[PendingSend], *, grows: bool) -> None:
+        """Move sends that no longer wait for their topic to the end of the wait queue.
+
+        `grows`: they waited for a partition of a known topic. A record behind them may have a key of that partition, and a later call.
+        """
+        self._waiters.extend(pending)
+        if grows and pending:
+            sort_by_call(self._waiters)
         self._update_fast_path()
 
     def freed(self, queue: PartitionQueue | None = None) -> None:
-        """Notify the wait queues of partitions that may hold more, since more is free. `queue`: the one that holds less than before."""
+        """Serve the sends for partitions that may hold more, since more is free. `queue`: the one that holds less than before."""
         if self._appender.shares is not None:
             for eased in self._appender.shares.eased(queue):
                 self.notify(eased)
 
     def notify(self, queue: PartitionQueue) -> None:
-        """Notify the wait queue of a partition: its records may be appended there or elsewhere."""
-        if self._pool.full_partitions.notify(queue):
+        """Move the sends for a full partition to the head of the wait queue: they may be appended there or elsewhere."""
+        aside = self._pool.full_partitions.pop(queue, None)
+        if aside is not None and first(aside) is not None:
+            is_mixed = bool(self._waiters) and self._waiters[0].number < aside[-1].number
+            self._waiters.extendleft(reversed(aside))
+            # The head is of another partition, and what has no key may go to this one.
+            if is_mixed:
+                sort_by_call(self._waiters)
             self._update_fast_path()
             self._drains.turn()
 
-    def gate(self) -> None:
-        """Open the fast path if a transaction is open and no send waits, else close it."""
-        self._update_fast_path()
+    # Deadlines, and the end
 
-    # The end
+    def _next_deadline(self) -> float | None:
+        pending = first(self._deadlines)
+        return pending.deadline if pending is not None else None
 
-    def mark(self, number: int | None = None) -> list[PendingSend]:
-        """Insert a mark into each wait queue, as `PendingSends.mark` does. Returns the marks."""
-        self._place_unplaced(at_once=False)
-        return self.pending.mark(number)
+    def _on_deadline(self, now: float) -> None:
+        # A record that can be appended now is not given up.
+        self.serve()
+        while (pending := first(self._deadlines)) is not None and pending.deadline <= now:
+            self.give_up(pending, self._overdue(pending))
+            self.topics.on_left(pending)
+        self._drains.turn()
+
+    def _overdue(self, pending: PendingSend) -> KafkaError:
+        """Return the error of a send that waited for `max_block_ms`."""
+        topic = pending.topic or ""
+        return wait_reasons.late(
+            pending,
+            self._pool,
+            self._partition_queues.routings.get(topic),
+            self.topics.trouble(topic),
+            self._max_block_ms,
+        )
+
+    def give_up(self, pending: PendingSend, error: Exception) -> None:
+        """End a send that waits, with `error`."""
+        if pending.is_record:
+            assert pending.topic is not None
+            self._recorder.given_up(self._loop.time(), pending.topic, error)
+            if self._transaction is not None:
+                self._transaction.on_refused(pending.topic, error)
+        pending.settle(error=error)
+        pending.go_on()
 
     def shut(self) -> None:
         """Close the fast path for good, and have every new send refused; pending sends are still served."""
@@ -437,12 +465,41 @@ class Admission:
 
     def close(self, event: str) -> None:
         """Close the fast path, and give up every pending send, because the producer ends by this event."""
+        # Before `first` drops one that was appended just before KeyboardInterrupt, and is not among those that pause.
+        sends = list(self._sends())
         self.shut()
-        self._place_unplaced(at_once=False)
-        self.pending.close(event)
+        self._timer.stop()
+        for pending in sends:
+            if pending.is_waiting:
+                self.give_up(pending, wait_reasons.closed(pending, event))
+            pending.go_on()
+        self._pauses.wake_all()
+        self.topics.clear()
 
     def drop(self, error: Callable[[], Exception]) -> None:
         """Give up the records that wait, with what `error` returns. A pending send that asks for a topic waits on."""
-        self._place_unplaced(at_once=False)
-        self.pending.drop(error)
+        for pending in self.waiting_sends():
+            if not pending.asks:
+                self.give_up(pending, error())
+        self.topics.release_all()
         self._update_fast_path()
+
+    # What waits
+
+    def waiting_sends(self) -> list[PendingSend]:
+        """Return the sends that wait."""
+        return [pending for pending in self._sends() if pending.is_waiting]
+
+    def _sends(self) -> Iterable[PendingSend]:
+        """Return the sends in all wait queues, with those that have left."""
+        queues = (self._waiters, *self._pool.full_partitions.values(), *self.topics.queues())
+        return (pending for queue in queues for pending in queue)
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of records that wait."""
+        return sum(pending.is_record for pending in self.waiting_sends())
+
+    def explain(self) -> list[str]:
+        """Return the reasons why records wait, and the number of records for each."""
+        return wait_reasons.told(self.waiting_sends())

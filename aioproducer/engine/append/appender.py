@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.delivery.deliveries import Run
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
-    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.memory.pending_send import PendingSend
 
 # Values of circuit_breaker_keyed_policy.
 STRICT: Final = "strict"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.delivery.deliveries import Deliveries, Run
     from aioproducer.engine.memory.buffer_pool import BufferPool
     from aioproducer.engine.memory.partition_quota import PartitionQuota
-    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.records.arrow import Piece
     from aioproducer.records.encoded_rows import Encoded

@@ -23,7 +23,7 @@ from aioproducer.model import ProducerRecord, exact_int
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.metrics.registry import Metrics
     from aioproducer.model import Headers
@@ -116,8 +116,12 @@ class ProducerInterceptors:
                 raise
             if isinstance(taken, Delivery):
                 self._follow(record.headers, taken)
+            elif taken.delivery is not None:
+                self._follow(record.headers, taken.delivery)
             else:
-                taken.on_left = partial(self._on_pending_left, record)
+                assert taken.done is not None
+                self._open += 1
+                taken.done.add_done_callback(partial(self._on_pending_done, record, taken))
             return taken
 
         return intercepted
@@ -156,18 +160,15 @@ class ProducerInterceptors:
         own.add_done_callback(partial(self._on_done, headers))
         result.looked_at = was_looked_at
 
-    def _on_pending_left(
-        self, record: ProducerRecord, delivery: Delivery | None, error: BaseException | None
+    def _on_pending_done(
+        self, record: ProducerRecord, pending: PendingSend, done: asyncio.Future[Any]
     ) -> None:
-        """Handle a pending send that is queued or given up. A callback of its own reports the latter: an interceptor may send."""
+        """Handle a send that waited, and that is queued, given up or cancelled now."""
+        delivery = pending.delivery if done.cancelled() else done.result()
         if delivery is not None:
             self._follow(record.headers, delivery)
         else:
-            self._open += 1
-            self._loop.call_soon(self._on_given_up, record, error)
-
-    def _on_given_up(self, record: ProducerRecord, error: BaseException | None) -> None:
-        self._on_refused(record, error)
+            self._on_refused(record, pending.error or asyncio.CancelledError())
         self._open -= 1
         self._close_if_done()
 

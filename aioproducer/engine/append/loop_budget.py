@@ -3,8 +3,8 @@
 1. A slice is the work of one task until it must wait: `SLICE_RECORDS` records or `_SECONDS`, or less where several tasks wait for a slice.
    So a tight loop of sends blocks no other task. A task that computes between its sends lets the event loop write its records to brokers.
    The clock is read after at most 16 records, then after as many more as the pace so far allows, but no more than were sent so far.
-2. Sends that wait for their next slice are woken in order, a few in each event-loop iteration (`LoopBudgetWaiters`). So several tight
-   loops of sends share the event loop, and leave time for other tasks.
+2. A send whose slice is over appends its record, and its task pauses until its next slice. Such tasks go on in order, a few in each
+   event-loop iteration (`Pauses`). So several tight loops of sends share the event loop, and leave time for other tasks.
 3. While requests wait behind the one that the BatchCompressor encodes, it holds the loop budget: no send is woken. So a task that sends more
    than is compressed waits in `send`, as in Java: there `send` itself compresses.
 4. A drain interval contains all that is appended before the event loop makes requests of it: one slice, or several
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
     from collections.abc import Callable
 
-    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.engine.sender.sender import Sender
     from aioproducer.engine.tasks.supervisor import GuardedLoop
     from aioproducer.net.cluster import BrokerNode
@@ -153,11 +153,6 @@ class LoopBudget:
             return True
         self._looked_at = self._asked_at = self._fast_path.taken = SLICE_RECORDS - more
         return False
-
-    @property
-    def taker_is_cancelled(self) -> bool:
-        """Return whether the task that asked last, and must pause, is being cancelled."""
-        return self._taker is not None and self._taker.cancelling() > 0
 
     def may_go_on(self) -> bool:
         """Begin another slice at once, if the drain interval has one left. Returns whether it did.
@@ -291,78 +286,40 @@ class DrainSchedule:
             raise
 
 
-class LoopBudgetWaiters:
-    """Holds the sends of tasks that are woken in one of the next event-loop iterations, in order.
+class Pauses:
+    """Holds the sends whose tasks go on in one of the next event-loop iterations, in order: at most 16 in one, which share one slice.
 
-    1. A send that waits for its next slice has not placed its record yet: if the send is cancelled, the record is not queued. The record
-       delays no other send. The next call of any task places that record first (`unplaced`: there is one at most), so that call order is
-       log order.
-    2. From then on the send has succeeded. Only its wake-up is left. The same holds for sends that waited for memory: all records are
-       placed, then all tasks are woken. If a task were woken before the next record is placed, its next send would wait behind that record.
-
-    Args:
-        place: places the unplaced record, or moves it to another wait queue.
+    They have used up their slice, or have waited in the wait queue of the pool. Their records are queued: if a task were woken before the
+    next record of that queue is appended, its next send would wait behind that record.
 
     Attributes:
-        waiting: sends that wait for a slice, and sends with a record that was placed just now.
-        unplaced: the record of the last send that waits for a slice, until another send is called.
+        waiting: the sends.
     """
 
-    __slots__ = ("_loop_budget", "_place", "unplaced", "waiting")
+    __slots__ = ("_loop_budget", "waiting")
 
-    def __init__(self, loop_budget: LoopBudget, place: Callable[[], None]) -> None:
+    def __init__(self, loop_budget: LoopBudget) -> None:
         self._loop_budget = loop_budget
-        self._place = place
         self.waiting: deque[PendingSend] = deque()
-        self.unplaced: PendingSend | None = None
-
-    @property
-    def has_unplaced(self) -> bool:
-        """Return whether a record must be placed before any new one."""
-        return self.unplaced is not None and self.unplaced.is_waiting
 
     @property
     def are_due(self) -> bool:
         """Return whether `wake` has tasks to wake."""
         return bool(self.waiting) and not self._loop_budget.is_held
 
-    def add(self, pending: PendingSend) -> None:
-        """Add a send that waits for its next slice, with its record, or a mark that has no record."""
-        if pending.topic is not None:
-            assert not self.has_unplaced
-            self.unplaced = pending
-        self.waiting.append(pending)
-
-    def remove(self, pending: PendingSend) -> None:
-        """Remove a send that waits for something else now."""
-        self.waiting.remove(pending)
+    def wake(self) -> None:
+        """Wake the next tasks. Each gets its part of a slice, which begins when the task runs."""
+        if self.are_due:
+            self._loop_budget.end_slice()
+            count = min(len(self.waiting), MAX_WAKEUPS_PER_ITERATION)
+            self._loop_budget.share(count)
+            self._wake(count)
 
     def wake_all(self) -> None:
         """Wake all tasks, regardless of the loop budget."""
-        while self.waiting:
-            self._wake_first()
+        self._wake(len(self.waiting))
 
-    def wake(self) -> None:
-        """Wake the next tasks. Each gets its part of a slice, which begins when the task runs."""
-        if not self.are_due:
-            return
-        self._loop_budget.end_slice()
-        count = min(len(self.waiting), MAX_WAKEUPS_PER_ITERATION)
-        self._loop_budget.share(count)
+    def _wake(self, count: int) -> None:
         for _ in range(count):
-            if self.unplaced is self.waiting[0]:
-                self._place()
-            # The record that was placed found no memory, and its send was removed.
-            if not self.waiting:
-                return
-            self._wake_first()
-
-    def _wake_first(self) -> None:
-        # Removed last: what a signal handler's exception breaks off is done again.
-        pending = self.waiting[0]
-        if pending.is_waiting and pending.topic is None:
-            pending.complete()
-        if not pending.is_waiting:
-            pending.notify()
-        if self.waiting and self.waiting[0] is pending:
+            self.waiting[0].go_on()
             del self.waiting[0]

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioproducer.core.record_validation import Unencoded, check_topic
 from aioproducer.engine.chosen_build import Delivery
-from aioproducer.engine.memory.wait_queue import (
-    FOR_LOOP_BUDGET,
-    FOR_SERIALIZER,
-    FOR_TOPIC,
-    PendingSend,
-)
+from aioproducer.engine.memory.pending_send import FOR_SERIALIZER, FOR_TOPIC, PendingSend
 from aioproducer.errors import RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.serializers import BYTES
@@ -86,7 +81,9 @@ class RecordAccumulator:
         finally:
             # What was begun is of this record alone, also if it was refused before it was continued.
             self._fast_path.begun = None
-        return outcome if type(outcome) is Delivery else await self._wait(outcome)  # type: ignore[arg-type]
+        if type(outcome) is Delivery:
+            return outcome
+        return await self._admission.wait(outcome)  # type: ignore[arg-type]
 
     def append_nowait(
         self,
@@ -159,18 +156,6 @@ class RecordAccumulator:
         record.chosen = begun.chosen
         return record
 
-    async def _wait(self, pending: PendingSend) -> Delivery:
-        """Wait for a pending send. Returns its delivery. Cancellation: the record is not queued, and the sends behind it move up."""
-        try:
-            await pending.wait()
-        except BaseException:
-            self._admission.pending.release_marks()
-            raise
-        delivery: Delivery = pending.delivery
-        # The queue of deadlines keeps the pending send until its deadline.
-        pending.delivery = None
-        return delivery
-
     async def append_window(self, topic: str, window: ColumnWindow) -> None:
         """Append rows of columns. Waits as `append` does.
 
@@ -180,7 +165,7 @@ class RecordAccumulator:
         self._check()
         outcome = self._submit_window(topic, window)
         if isinstance(outcome, PendingSend):
-            await self._wait(outcome)
+            await self._admission.wait(outcome)
 
     def _submit_window(self, topic: str, window: ColumnWindow) -> Delivery | PendingSend:
         if window.rows == 1:
@@ -198,7 +183,8 @@ class RecordAccumulator:
         topic = check_topic(topic)
         routing = self._admission.topics.known(topic)
         if routing is None:
-            await self._wait(self._admission.wait_for(FOR_TOPIC, PendingSend(topic, asks=True)))
+            question = self._admission.wait_for(FOR_TOPIC, PendingSend(topic, asks=True))
+            await self._admission.wait(question)
             routing = self._admission.topics.known(topic)
             assert routing is not None
         return len(routing.queues)
@@ -222,11 +208,11 @@ class RecordAccumulator:
         if not encoding.is_current():
             question = PendingSend(topic, asks=True)
             question.unencoded = Unencoded(encoding, _no_record)
-            await self._wait(self._admission.wait_for(FOR_SERIALIZER, question))
+            await self._admission.wait(self._admission.wait_for(FOR_SERIALIZER, question))
 
     async def next_slice(self) -> None:
         """Wait for the next slice of the loop budget."""
-        await self._wait(self._admission.wait_for(FOR_LOOP_BUDGET, PendingSend(None)))
+        await self._admission.wait(self._admission.next_slice())
 
 
 def _no_record() -> NoReturn:

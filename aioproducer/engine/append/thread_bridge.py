@@ -27,7 +27,7 @@ from aioproducer.model import HeadersLike, PartitionNumber, RecordMetadata, Time
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.memory.pending_send import PendingSend
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -277,28 +277,17 @@ class ThreadBridge:
             self._left(handed)
             handed.future._follow(taken)
             return
-        taken.on_left = partial(self._on_pending_left, handed, taken.on_left)
+        assert taken.done is not None
+        taken.done.add_done_callback(partial(self._on_done, handed, taken))
 
-    def _on_pending_left(
-        self,
-        handed: _Handed,
-        on_left: Callable[[Any, BaseException | None], object] | None,
-        delivery: Any,
-        error: BaseException | None,
-    ) -> None:
-        """Handle a pending send that is queued or given up. The thread's callbacks run in a step of their own: they may send."""
-        if on_left is not None:
-            on_left(delivery, error)
-        self._loop.call_soon(self._on_served, handed, delivery, error)
-
-    def _on_served(
-        self, handed: _Handed, delivery: Delivery | None, error: BaseException | None
-    ) -> None:
+    def _on_done(self, handed: _Handed, pending: PendingSend, done: asyncio.Future[Any]) -> None:
+        """Handle a send that waited, and that is queued or given up now."""
         self._left(handed)
+        delivery = pending.delivery if done.cancelled() else done.result()
         if delivery is not None:
             handed.future._follow(delivery)
         else:
-            handed.future.set_exception(error or ProducerClosed("the producer has stopped"))
+            handed.future.set_exception(pending.error or ProducerClosed("the producer has stopped"))
 
     def _left(self, handed: _Handed) -> None:
         with self._condition:

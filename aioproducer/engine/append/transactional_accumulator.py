@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.column_batches import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
     from aioproducer.engine.chosen_build import Delivery
-    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.engine.transactions.transaction_gate import TransactionGate
     from aioproducer.serializers import Encoding
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.engine.memory.wait_queue import (
+from aioproducer.engine.memory.pending_send import (
     FOR_FULL_PARTITION,
     FOR_LOOP_BUDGET,
     FOR_MEMORY,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
     from aioproducer.engine.memory.buffer_pool import BufferPool
-    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.errors import KafkaError
 
 _ADVICE: Final = {

@@ -1,6 +1,7 @@
 """The wait queues of topics: a pending send waits until metadata has its topic and its partition.
 
-1. The step that sets the routing of a topic also admits its pending sends. So a later send cannot overtake them.
+1. The step that sets the routing of a topic also moves its pending sends to the end of the pool's wait queue. So a later send cannot
+   overtake them.
 2. If a topic cannot be produced to, its pending sends fail, unless the error is retriable.
 3. A record whose serializers are not prepared waits here, too, and each later record of its topic waits behind it (`held`).
 4. A call that would send to a topic, and does not wait for it, requests its metadata. The topic is remembered for a while.
@@ -9,14 +10,16 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING
 
 from aioproducer.core.topic_updates import elect, installing, leave_cluster, retiring
-from aioproducer.engine.memory.wait_queue import (
+from aioproducer.engine.memory.pending_send import (
     FOR_OTHERS,
     FOR_PARTITION,
     FOR_SERIALIZER,
-    WaitQueue,
+    first,
+    sort_by_call,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.append.loop_budget import DrainSchedule
     from aioproducer.engine.context import EngineContext
-    from aioproducer.engine.memory.wait_queue import PendingSend
+    from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.errors import KafkaError
     from aioproducer.serializers import Encoding
 
@@ -40,7 +43,7 @@ class TopicWaiters:
         metadata: is asked for the metadata of topics.
         expiry: learns of each topic that gets its first routing.
         drains: schedules a drain, which also serves the pending sends.
-        admission: admits pending sends, in the order of their calls.
+        admission: takes the pending sends that no longer wait for their topic.
 
     Attributes:
         held: the topics of which a record waits for a serializer: a new record waits behind it.
@@ -68,49 +71,65 @@ class TopicWaiters:
         # Seconds for which a topic is remembered after a call that would send to it and did not wait.
         self._max_idle = config.metadata_max_idle_ms / 1000
         self.held: set[str] = set()
-        self._wait_queues: dict[str, WaitQueue] = {}
+        self._queues: dict[str, deque[PendingSend]] = {}
         # The time of the last call that would send to a topic and did not wait, by topic.
         self._asked: dict[str, float] = {}
         # The brokers' errors for topics that have a wait queue.
         self._troubles: dict[str, KafkaError] = {}
 
-    def of(self, topic: str) -> WaitQueue:
-        """Return the wait queue of a topic, and request its metadata."""
-        queue = self._wait_queues.setdefault(topic, WaitQueue())
-        self._metadata.want(topic)
-        return queue
+    def join(self, pending: PendingSend, *, is_late: bool = False) -> None:
+        """Let a send wait for the metadata of its topic, which is requested. `is_late`: its call was before those of others there."""
+        assert pending.topic is not None
+        queue = self._queue(pending.topic)
+        queue.append(pending)
+        if is_late:
+            sort_by_call(queue)
+        self._metadata.want(pending.topic)
 
-    def hold(self, pending: PendingSend) -> WaitQueue:
-        """Return the wait queue of a record of a known topic: it, or a record before it, waits for a serializer."""
+    def hold(self, pending: PendingSend) -> None:
+        """Let a send to a known topic wait: it, or a record before it, waits for a serializer."""
         assert pending.topic is not None
         if not pending.asks:
             self.held.add(pending.topic)
-        return self._wait_queues.setdefault(pending.topic, WaitQueue())
+        self._queue(pending.topic).append(pending)
+
+    def _queue(self, topic: str) -> deque[PendingSend]:
+        queue = self._queues.setdefault(topic, deque())
+        # Removes those that have left.
+        first(queue)
+        return queue
 
     def is_waiting_for(self, encoding: Encoding) -> bool:
         """Return whether a pending send waits for the serializers of an encoding."""
-        return any(
-            _is_of(pending, encoding) for pending in self._wait_queues.get(encoding.topic, ())
-        )
+        return any(_is_of(pending, encoding) for pending in self._waiting(encoding.topic))
 
     def on_prepared(self, encoding: Encoding, error: Exception | None) -> None:
         """Admit the pending sends whose serializers are prepared now; or give them up with `error`, because they cannot be prepared."""
-        if error is not None and (queue := self._wait_queues.get(encoding.topic)) is not None:
-            for pending in queue.take_all():
+        if error is not None:
+            for pending in self._waiting(encoding.topic):
                 if _is_of(pending, encoding):
-                    self._admission.pending.give_up(pending, error)
-                else:
-                    queue.push(pending)
+                    self._admission.give_up(pending, error)
         self.release(encoding.topic)
 
     def release(self, topic: str) -> None:
-        """Admit the pending sends of a topic, up to the first one that waits for a serializer."""
+        """Admit the pending sends of a known topic, up to the first one that waits for a serializer."""
         routing = self._partition_queues.routings.get(topic)
         self.held.discard(topic)
         if routing is not None:
-            queue = self._wait_queues.pop(topic, None)
-            self._admit_known(routing, queue.take_all() if queue is not None else [])
+            self._admit_known(routing, grows=False)
             self._drains.turn()
+
+    def release_all(self) -> None:
+        """Admit the records that waited behind those that have left."""
+        for topic in tuple(self.held):
+            self.release(topic)
+
+    def on_left(self, pending: PendingSend) -> None:
+        """Admit the records that waited behind a send that has left, if no other one holds them."""
+        if pending.topic is not None and pending.topic in self.held:
+            head = first(self._queues.get(pending.topic, deque()))
+            if head is None or head.asks or not head.waits_for_serializer:
+                self.release(pending.topic)
 
     def ask(self, topic: str) -> None:
         """Request the metadata of a topic for a call that would send to it and does not wait."""
@@ -128,29 +147,31 @@ class TopicWaiters:
             routing.used_at = self._loop.time()
         return routing
 
-    def queues(self) -> Iterable[WaitQueue]:
-        """Return all wait queues."""
-        return self._wait_queues.values()
+    def queues(self) -> Iterable[deque[PendingSend]]:
+        """Return all wait queues. Some sends in them may have left."""
+        return self._queues.values()
+
+    def _waiting(self, topic: str) -> list[PendingSend]:
+        return [pending for pending in self._queues.get(topic, ()) if pending.is_waiting]
 
     def waited_for(self) -> Iterable[str]:
         """Return the topics that a call waits for, or would have sent to less than `max_idle` ago."""
-        return filter(self.is_waited_for, tuple(dict.fromkeys((*self._wait_queues, *self._asked))))
+        return filter(self.is_waited_for, tuple(dict.fromkeys((*self._queues, *self._asked))))
 
     def is_waited_for(self, topic: str) -> bool:
         """Return whether a topic is one of `waited_for`. Drops its state if it is not."""
-        if (
-            self._wait_queues.get(topic)
-            or self._loop.time() - self._asked.get(topic, -math.inf) < self._max_idle
+        queue = self._queues.get(topic)
+        if (queue is not None and first(queue) is not None) or (
+            self._loop.time() - self._asked.get(topic, -math.inf) < self._max_idle
         ):
             return True
         self._forget(topic)
-        self._troubles.pop(topic, None)
         return False
 
-    def _forget(self, topic: str) -> WaitQueue | None:
-        """Remove a topic, and return its wait queue."""
+    def _forget(self, topic: str) -> None:
+        self._queues.pop(topic, None)
         self._asked.pop(topic, None)
-        return self._wait_queues.pop(topic, None)
+        self._troubles.pop(topic, None)
 
     def topics(self) -> Iterable[str]:
         """Return the topics that are produced to or waited for."""
@@ -164,26 +185,25 @@ class TopicWaiters:
         """Apply the metadata of a topic, in steps. Its pending sends are admitted, or fail with the topic's error."""
         name = topic.name
         if topic.error is None and (
-            name in self._wait_queues
-            or name in self._asked
-            or name in self._partition_queues.routings
+            name in self._queues or name in self._asked or name in self._partition_queues.routings
         ):
             is_new = name not in self._partition_queues.routings
             routing = yield from installing(self._partition_queues, topic)
             if is_new:
                 routing.used_at = self._loop.time()
                 self._expiry.watch(name, routing.used_at)
-            queue = self._forget(name)
+            self._asked.pop(name, None)
             self._troubles.pop(name, None)
-            # Mostly no send waits for the topic. One that was held and cancelled leaves no queue.
-            if queue is not None or name in self.held:
-                waiting = queue.take_all() if queue is not None else []
-                self._note_wait(waiting)
-                self._admit_known(routing, waiting)
+            # Mostly no send waits for the topic.
+            if name in self._queues:
+                self._note_wait(name)
+                self._admit_known(routing, grows=not is_new)
             self._drains.turn()
             yield from retiring(self._partition_queues, topic)
-        elif (queue := self._forget(name)) is not None:
-            self._refuse(topic, queue)
+        elif topic.error is not None:
+            self._asked.pop(name, None)
+            if name in self._queues:
+                self._refuse(topic)
 
     def on_leader(self, topic: TopicView, partition: int) -> None:
         """Apply the new leader of one partition."""
@@ -194,66 +214,66 @@ class TopicWaiters:
         """Number all batches anew: the producer goes on in another cluster."""
         leave_cluster(self._partition_queues)
 
-    def _note_wait(self, waiting: list[PendingSend]) -> None:
-        """Record how long the pending sends of a topic have waited for its metadata."""
-        first = next((record for record in waiting if record.topic is not None), None)
-        if first is not None:
+    def _note_wait(self, topic: str) -> None:
+        """Record how long the pending sends of a topic have waited for its metadata: the first one waited longest."""
+        head = first(self._queues[topic])
+        if head is not None:
             now = self._loop.time()
-            # The first send waited longest: its time contains the times of the others.
-            self._recorder.record("metadata-wait", now, now + self._max_block - first.deadline)
+            self._recorder.record("metadata-wait", now, now + self._max_block - head.deadline)
 
-    def _admit_known(self, routing: TopicRouting, waiting: list[PendingSend]) -> None:
-        """Admit the pending sends of a known topic.
+    def _admit_known(self, routing: TopicRouting, *, grows: bool) -> None:
+        """Admit the pending sends of a known topic. `grows`: it was known before, and has more partitions now.
 
         A record waits on for a partition that the topic does not have, and for a serializer. Each later one waits behind the latter.
         """
         known: list[PendingSend] = []
+        waits_on: deque[PendingSend] = deque()
         is_held = False
-        self.held.discard(routing.topic)
-        for record in waiting:
-            is_held = is_held or (record.waits_for_serializer and not record.asks)
-            if record.asks and not record.waits_for_serializer:
-                record.complete()
-                record.notify()
-            elif is_held or record.asks:
-                self._wait_queues.setdefault(routing.topic, WaitQueue()).push(record)
-                record.reason = FOR_SERIALIZER
-            elif self._is_still_early(record, routing):
-                self._wait_queues.setdefault(routing.topic, WaitQueue()).push(record)
-                record.reason = FOR_PARTITION
+        for pending in self._waiting(routing.topic):
+            is_held = is_held or (pending.waits_for_serializer and not pending.asks)
+            if pending.asks and not pending.waits_for_serializer:
+                pending.go_on()
+            elif is_held or pending.asks:
+                waits_on.append(pending)
+                pending.reason = FOR_SERIALIZER
+            elif pending.is_missing(routing):
+                waits_on.append(pending)
+                pending.reason = FOR_PARTITION
             else:
-                record.reason = FOR_OTHERS
-                known.append(record)
+                pending.reason = FOR_OTHERS
+                known.append(pending)
+        self._queues.pop(routing.topic, None)
+        if waits_on:
+            self._queues[routing.topic] = waits_on
+        self.held.discard(routing.topic)
         if is_held:
             self.held.add(routing.topic)
-        self._admission.admit(known)
+        self._admission.admit(known, grows=grows)
 
-    def _is_still_early(self, record: PendingSend, routing: TopicRouting) -> bool:
-        """Return whether a pending send waits on for a partition. A flush mark does while a record before it does."""
-        return record.is_missing(routing) or (
-            record.topic is None and routing.topic in self._wait_queues
-        )
-
-    def _refuse(self, topic: TopicView, queue: WaitQueue) -> None:
-        assert topic.error is not None
-        if topic.error.retriable:
-            self._wait_queues[topic.name] = queue
-            self._troubles[topic.name] = topic.error
+    def _refuse(self, topic: TopicView) -> None:
+        error = topic.error
+        assert error is not None
+        if error.retriable:
+            self._troubles[topic.name] = error
             return
-        for record in queue.take_all():
-            self._admission.pending.give_up(
-                record,
-                type(topic.error)(topic.error.error, f"topic {topic.name!r} cannot be produced to"),
-            )
+        for pending in self._waiting(topic.name):
+            text = f"topic {topic.name!r} cannot be produced to"
+            self._admission.give_up(pending, type(error)(error.error, text))
+        self._forget(topic.name)
 
     @property
     def waiting(self) -> int:
         """Return the number of records that wait for a topic or a partition."""
-        return sum(record.is_record for queue in self._wait_queues.values() for record in queue)
+        return sum(
+            pending.is_record
+            for queue in self._queues.values()
+            for pending in queue
+            if pending.is_waiting
+        )
 
     def clear(self) -> None:
         """Drop all wait queues."""
-        self._wait_queues.clear()
+        self._queues.clear()
         self.held.clear()
 
 

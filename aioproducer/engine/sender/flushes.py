@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from aioproducer.engine.memory.pending_send import FOR_METADATA
 from aioproducer.engine.sender.flush import Flush
 from aioproducer.model import FlushSummary
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from aioproducer.core.partition_queues import PartitionQueues
     from aioproducer.engine.append.admission import Admission
     from aioproducer.engine.context import EngineContext
+    from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.engine.sender.batch_completion import BatchCompletion
     from aioproducer.engine.sender.sender import Sender
 
@@ -43,22 +45,18 @@ class Flushes:
             return await self._flush(timeout)
 
     async def _flush(self, timeout: float | None) -> FlushSummary:
-        marks = self._admission.mark()
+        covered = [pending for pending in self._admission.waiting_sends() if pending.is_record]
+        placed = [_placed(pending) for pending in covered]
         done = asyncio.Event()
-        pool = self._completion.pool
         # Records that wait for memory, or for their full partition, are appended and may end while others wait behind them.
-        takes_all = bool(pool.waiting) or any(pool.full_partitions.all())
+        takes_all = any(pending.reason not in FOR_METADATA for pending in covered)
         flush = self._completion.watch(
             Flush(self._partition_queues.incomplete, done.set, waits=True, takes_all=takes_all)
         )
         try:
             async with asyncio.timeout(timeout):
-                while marks:
-                    for mark in marks:
-                        await mark.wait()
-                    # A record may have left its wait queue for that of its full partition, or of its topic, and not be appended yet.
-                    marks = self._admission.mark(marks[0].number)
-                    flush.takes_all |= bool(marks)
+                if placed:
+                    await asyncio.wait(placed)
                 self._start(flush)
                 if flush.pending:
                     await done.wait()
@@ -72,7 +70,7 @@ class Flushes:
         waiting = 0
         if flush.waits:
             self._start(flush)
-            waiting = self._admission.pending.waiting
+            waiting = self._admission.waiting
         return FlushSummary(flush.acknowledged, flush.failed, flush.pending + waiting)
 
     def _start(self, flush: Flush) -> None:
@@ -85,3 +83,10 @@ class Flushes:
         except BaseException:
             self._sender.turn()
             raise
+
+
+def _placed(pending: PendingSend) -> asyncio.Future[None]:
+    """Return the future that is done once a record that waits is in a batch, or will never be."""
+    if pending.placed is None:
+        pending.placed = asyncio.get_running_loop().create_future()
+    return pending.placed

@@ -21,7 +21,7 @@ from aioproducer.engine.chosen_build import FastPath
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.memory.buffer_pool import BufferPool
 from aioproducer.engine.memory.partition_quota import PartitionQuota
-from aioproducer.engine.memory.wait_queue import PendingSend
+from aioproducer.engine.memory.pending_send import PendingSend
 from aioproducer.engine.observability.metrics_recorder import SilentRecorder
 from aioproducer.metrics.registry import Metrics, Windows
 from aioproducer.records.compression import CompressionRatios

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aioproducer.engine.memory.wait_queue import FOR_PARTITION, PendingSend
+from aioproducer.engine.memory.pending_send import FOR_PARTITION, PendingSend
 from aioproducer.engine.memory.wait_reasons import told
 
 SECRET = b"a value that nobody may read"
@@ -10,7 +10,7 @@ SECRET = b"a value that nobody may read"
 
 def pending(topic: str | None, reason: str) -> PendingSend:
     record = PendingSend(topic, value=SECRET, key=SECRET)
-    record.join(0, reason, 0.0)
+    record.reason = reason
     return record
 
 

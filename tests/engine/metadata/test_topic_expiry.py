@@ -15,7 +15,6 @@ from whole import jumping, now, running, turns
 from aioproducer.core.producer_batch import PartitionQueue, ProducerBatch
 from aioproducer.core.sequence_numbers import LAST_EPOCH, SequenceNumbers
 from aioproducer.core.topic_routing import KeyPlacement, TopicRouting
-from aioproducer.engine.memory.wait_queue import WaitQueue
 from aioproducer.errors import BrokerError, MetadataTimeout, UsageError, WouldBlock
 from aioproducer.partitioners import RoundRobinPartitioner
 from aioproducer.testing import FakeCluster
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 IDLE = 5.0
 OPTIONS: dict[str, Any] = {"metadata_max_idle_ms": IDLE * 1000}
 TURNS = RoundRobinPartitioner()
-OF_A_TOPIC = (ProducerBatch, PartitionQueue, WaitQueue, SequenceNumbers, KeyPlacement, TopicRouting)
+OF_A_TOPIC = (ProducerBatch, PartitionQueue, SequenceNumbers, KeyPlacement, TopicRouting)
 
 
 def known(producer: Producer[Any, Any]) -> list[str]:
@@ -44,7 +43,7 @@ def known(producer: Producer[Any, Any]) -> list[str]:
         *parts.schedule._asked,
     }
     topics = engine.parts.admission.topics
-    names |= {*topics._wait_queues, *topics._asked, *topics._troubles}
+    names |= {*topics._queues, *topics._asked, *topics._troubles}
     return sorted(
         names
         | {topic for topic, _ in engine.parts.ratios._guesses}

@@ -1,36 +1,23 @@
-"""Tests of `aioproducer.engine.memory.wait_queue`: the wait of one send, its cancellation at any moment, and the order of a wait queue."""
+"""Tests of `aioproducer.engine.memory.pending_send`: the wait of one send, and its cancellation at any moment."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections import deque
 
 import pytest
 
-from aioproducer.engine.memory.wait_queue import FOR_LOOP_BUDGET, FOR_MEMORY, PendingSend, WaitQueue
+from aioproducer.engine.memory.buffer_pool import BufferPool
+from aioproducer.engine.memory.pending_send import FOR_MEMORY, PendingSend, first, sort_by_call
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-on_condition_and_future = pytest.mark.parametrize("reason", [FOR_MEMORY, FOR_LOOP_BUDGET])
+on_condition_and_future = pytest.mark.parametrize("sleeps_in_pool", [True, False])
 
 
-def pending_send(number: int = 0, reason: str = FOR_MEMORY) -> PendingSend:
-    pending = PendingSend("orders", value=b"v", size=number)
-    pending.join(number, reason, 0.0)
+def pending_send(*, sleeps_in_pool: bool = True) -> PendingSend:
+    pending = PendingSend("orders", value=b"v")
+    pending.begin(FOR_MEMORY)
+    pending.pool = BufferPool(1000, lambda: None) if sleeps_in_pool else None
     return pending
-
-
-def queue_of(*numbers: int) -> tuple[WaitQueue, list[PendingSend]]:
-    queue = WaitQueue()
-    everybody = [pending_send(number) for number in numbers]
-    for pending in everybody:
-        queue.push(pending)
-    return queue, everybody
-
-
-def numbers_of(records: Sequence[PendingSend] | WaitQueue) -> list[int]:
-    return [record.number for record in records]
 
 
 async def wait_for(pending: PendingSend, log: list[str]) -> None:
@@ -43,67 +30,78 @@ async def wait_for(pending: PendingSend, log: list[str]) -> None:
 
 @on_condition_and_future
 @pytest.mark.asyncio
-async def test_the_loop_runs_the_task(reason: str) -> None:
+async def test_the_loop_runs_the_task(*, sleeps_in_pool: bool) -> None:
     """Never the step that notifies it, which may be one of another task."""
-    pending, log = pending_send(reason=reason), list[str]()
+    pending, log = pending_send(sleeps_in_pool=sleeps_in_pool), list[str]()
     task = asyncio.create_task(wait_for(pending, log))
     await asyncio.sleep(0)
-    log.append("complete")
-    pending.complete()
-    pending.notify()
-    log.append("notified")
-    pending.notify()
+    log.append("settle")
+    pending.settle("a delivery")
+    pending.go_on()
+    log.append("goes on")
+    pending.go_on()
     await task
-    assert log == ["complete", "notified", "ran"]
-    assert pending.is_served
+    assert log == ["settle", "goes on", "ran"]
     assert not pending.is_waiting
 
 
 @on_condition_and_future
-@pytest.mark.parametrize("is_served", [True, False])
+@pytest.mark.parametrize("is_queued", [True, False])
 @pytest.mark.asyncio
-async def test_a_wait_whose_coroutine_is_closed_is_reported_once(
-    reason: str, *, is_served: bool
+async def test_a_wait_whose_coroutine_is_closed_ends(
+    *, sleeps_in_pool: bool, is_queued: bool
 ) -> None:
-    """The interpreter closes the coroutine of a task that its loop no longer runs. What reports the end is let go with the record."""
-    pending, reports = pending_send(reason=reason), list[object]()
-    pending.on_left = lambda delivery, error: reports.append(delivery or type(error))
+    """The interpreter closes the coroutine of a task that its loop no longer runs. Who waits for the end hears of it."""
+    pending = pending_send(sleeps_in_pool=sleeps_in_pool)
+    done, pending.placed = pending.done, asyncio.get_running_loop().create_future()
     waiting = pending.wait()
     waiting.send(None)
-    if is_served:
-        pending.complete("a delivery")
+    if is_queued:
+        pending.settle("a delivery")
+    assert pending.placed.done() == is_queued
     waiting.close()
-    assert reports == ["a delivery" if is_served else GeneratorExit]
+    assert done is not None
+    assert done.cancelled()
+    assert pending.placed.done()
     assert not pending.is_waiting
-    assert pending.value is pending.on_left is None
+    assert pending.value is None
 
 
+@on_condition_and_future
 @pytest.mark.asyncio
-async def test_who_was_served_before_it_waits_does_not_wait() -> None:
-    """A flush awaits its marks one after another."""
-    pending = pending_send()
-    pending.complete()
-    pending.notify()
+async def test_who_may_go_on_before_it_waits_does_not_wait(*, sleeps_in_pool: bool) -> None:
+    """A serializer that is prepared in the step of the call."""
+    pending = pending_send(sleeps_in_pool=sleeps_in_pool)
+    pending.settle("a delivery")
+    pending.go_on()
     loop = asyncio.get_running_loop()
     turned = loop.create_future()
     loop.call_soon(turned.set_result, None)
-    await pending.wait()
+    assert await pending.wait() == "a delivery"
     assert not turned.done(), "it waited for an iteration of the loop"
 
 
+@on_condition_and_future
+@pytest.mark.parametrize("is_late", [True, False])
 @pytest.mark.asyncio
-async def test_a_notification_of_one_that_was_not_served_wakes_nobody() -> None:
-    """The task looks whether it was served, and waits on."""
-    pending, log = pending_send(), list[str]()
-    task = asyncio.create_task(wait_for(pending, log))
+async def test_what_follows_the_state_hears_how_the_send_ended(
+    *, sleeps_in_pool: bool, is_late: bool
+) -> None:
+    """Interceptors and threads: a cancellation that comes too late takes the delivery from nobody."""
+    pending = pending_send(sleeps_in_pool=sleeps_in_pool)
+    assert pending.done is not None
+    heard: list[object] = []
+    pending.done.add_done_callback(
+        lambda done: heard.append(pending.delivery if done.cancelled() else done.result())
+    )
+    task = asyncio.create_task(pending.wait())
     await asyncio.sleep(0)
-    pending.notify()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert not task.done()
-    pending.complete()
-    pending.notify()
-    await task
+    if is_late:
+        pending.settle("a delivery")
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(0)
+    assert heard == ["a delivery" if is_late else None]
 
 
 # Its cancellation
@@ -113,25 +111,26 @@ async def test_a_notification_of_one_that_was_not_served_wakes_nobody() -> None:
 @pytest.mark.parametrize("when", ["notified", "served", "before"])
 @pytest.mark.asyncio
 async def test_a_cancellation_between_its_service_and_its_step_comes_after_it(
-    reason: str, when: str
+    *, sleeps_in_pool: bool, when: str
 ) -> None:
     """The task returns from its wait first, since the record is appended. Then the cancellation ends it, at its next await.
 
     That holds also for a record that is appended after the request for the cancellation: the task has not run since.
     """
-    pending, log = pending_send(reason=reason), list[str]()
+    pending, log = pending_send(sleeps_in_pool=sleeps_in_pool), list[str]()
 
     async def work() -> None:
-        await wait_for(pending, log)
+        assert await pending.wait() == "a delivery"
+        log.append("ran")
         await asyncio.sleep(60)
 
     task = asyncio.create_task(work())
     await asyncio.sleep(0)
     if when == "before":
         task.cancel("enough")
-    pending.complete("a delivery")
+    pending.settle("a delivery")
     if when != "served":
-        pending.notify()
+        pending.go_on()
     if when != "before":
         task.cancel("enough")
     with pytest.raises(asyncio.CancelledError) as raised:
@@ -139,7 +138,6 @@ async def test_a_cancellation_between_its_service_and_its_step_comes_after_it(
     assert raised.value.args == ("enough",)
     assert log == ["ran"]
     assert task.cancelling() == 1
-    assert pending.delivery == "a delivery"
 
 
 @pytest.mark.asyncio
@@ -157,7 +155,7 @@ async def test_a_late_cancellation_may_be_taken_back_meanwhile() -> None:
 
     task = asyncio.create_task(work())
     await asyncio.sleep(0)
-    pending.complete()
+    pending.settle("a delivery")
     task.cancel()
     for _ in range(5):
         await asyncio.sleep(0)
@@ -181,7 +179,7 @@ async def test_a_time_out_around_the_wait_that_comes_late_is_over_with_it() -> N
 
     task = asyncio.create_task(work())
     await asyncio.sleep(0)
-    pending.complete()
+    pending.settle("a delivery")
     await task
     assert log == ["ran", "timed out"]
     assert task.cancelling() == 0
@@ -193,7 +191,7 @@ async def test_a_late_cancellation_of_a_task_that_ends_meanwhile_changes_nothing
     pending, log = pending_send(), list[str]()
     task = asyncio.create_task(wait_for(pending, log))
     await asyncio.sleep(0)
-    pending.complete()
+    pending.settle("a delivery")
     task.cancel()
     await task
     await asyncio.sleep(0)
@@ -221,7 +219,7 @@ async def test_what_was_cancelled_before_the_wait_is_not_told_again() -> None:
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.sleep(0)
-    pending.complete()
+    pending.settle("a delivery")
     task.cancel()
     for _ in range(5):
         await asyncio.sleep(0)
@@ -232,11 +230,11 @@ async def test_what_was_cancelled_before_the_wait_is_not_told_again() -> None:
 @on_condition_and_future
 @pytest.mark.asyncio
 async def test_a_late_cancellation_that_comes_too_late_again_is_told_after_that(
-    reason: str,
+    *, sleeps_in_pool: bool
 ) -> None:
     """With its own words, once the task waits for something that is still to come."""
     loop, log = asyncio.get_running_loop(), list[str]()
-    sends = [pending_send(0, reason), pending_send(1, reason)]
+    sends = [pending_send(sleeps_in_pool=sleeps_in_pool) for _ in range(2)]
 
     async def work() -> None:
         for pending in sends:
@@ -245,13 +243,13 @@ async def test_a_late_cancellation_that_comes_too_late_again_is_told_after_that(
 
     task = asyncio.create_task(work())
     await asyncio.sleep(0)
-    sends[0].complete()
+    sends[0].settle("a delivery")
     task.cancel("enough")
-    loop.call_soon(sends[1].complete)
+    loop.call_soon(sends[1].settle, "a delivery")
     for _ in range(3):
         await asyncio.sleep(0)
     assert not task.done()
-    loop.call_soon(sends[1].notify)
+    loop.call_soon(sends[1].go_on)
     with pytest.raises(asyncio.CancelledError) as raised:
         await task
     assert raised.value.args == ("enough",)
@@ -259,52 +257,23 @@ async def test_a_late_cancellation_that_comes_too_late_again_is_told_after_that(
     assert task.cancelling() == 1
 
 
+# Wait queues
+
+
 @pytest.mark.asyncio
-async def test_a_late_cancellation_takes_the_next_send_out_of_its_queue() -> None:
-    """At once: were its record appended before its task runs, the cancellation would be late again, perhaps for ever."""
-    log = list[str]()
-    queue, sends = queue_of(0, 1)
-
-    async def work() -> None:
-        for pending in sends:
-            await wait_for(pending, log)
-
-    task = asyncio.create_task(work())
-    await asyncio.sleep(0)
-    queue.pop().complete()
-    task.cancel()
-    seen = []
-    for _ in range(3):
-        await asyncio.sleep(0)
-        seen.append((bool(queue), task.done()))
-    assert (False, False) in seen
-    assert task.cancelled()
-    assert log == ["ran"]
-
-
-# The queue
-
-
-def test_a_queue_passes_over_those_that_were_cancelled() -> None:
-    """At its head, in its middle, at its end; they count for nothing."""
-    queue, everybody = queue_of(0, 1, 2, 3, 4)
-    for gone in (0, 2, 4):
-        everybody[gone].is_waiting = False
-    assert len(queue) == 2
-    assert numbers_of(queue) == [1, 3]
-    assert queue.head() is everybody[1]
-    queue.pop().complete()
-    assert queue.head() is everybody[3]
-    assert queue.take_all() == [everybody[3]]
-    assert not queue
-    assert queue.head() is None
-
-
-def test_two_queues_become_one_in_the_order_of_the_calls() -> None:
-    """The merge orders the pending sends by their calls: the earliest call is first."""
-    queue, _ = queue_of(1, 4, 5)
-    _, others = queue_of(0, 2, 6)
-    queue.merge(others)
-    assert numbers_of(queue) == [0, 1, 2, 4, 5, 6]
-    queue.merge([])
-    assert len(queue) == 6
+async def test_those_that_have_left_are_passed_over_in_call_order() -> None:
+    """A send that was given up, cancelled or queued is removed once it is first."""
+    sends = [pending_send() for _ in range(5)]
+    queue = deque([sends[3], sends[0], sends[4], sends[1], sends[2]])
+    sort_by_call(queue)
+    assert list(queue) == sends
+    sends[0].settle("a delivery")
+    sends[1].settle(error=ValueError())
+    assert sends[3].done is not None
+    sends[3].done.cancel()
+    assert first(queue) is sends[2]
+    assert list(queue) == sends[2:]
+    sends[2].go_on()
+    assert first(queue) is sends[4]
+    sends[4].go_on()
+    assert first(queue) is None
