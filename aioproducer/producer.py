@@ -289,7 +289,8 @@ class Producer(Generic[K, V]):
             After each of these errors, the record was not queued.
 
         Cancellation: CancelledError means that the record is not queued. Where it is queued already, `send` returns, and the task is
-        cancelled at its next await. Once `send` has returned, the record is sent regardless of the state of the delivery. `send` works like `KafkaProducer.send`, except that only the awaiting task waits (KIP-286).
+        cancelled at its next await. Once `send` has returned, the record is sent regardless of the state of the delivery. `send` works
+        like `KafkaProducer.send`, except that only the awaiting task waits (KIP-286).
         """
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
         if delivery is None:

@@ -562,23 +562,3 @@ async def test_an_error_of_is_stale_is_its_records(
             stale.error = None
             await producer.send_and_wait("orders", b"2", partition=partition)
     assert cluster.values("orders") == [b"1", b"2", b"2"]
-
-
-class EndOfProgram(BaseException):
-    """Stands for KeyboardInterrupt, which ends the loop."""
-
-
-@on_both
-@pytest.mark.parametrize("kind", ["encoder", "partitioner"])
-@jumping
-async def test_what_ends_a_program_holds_up_no_later_record(build: Any, kind: str) -> None:
-    """The serializer raises while the loop appends a record that waited. The loop gets the error once. That record is given up, and others are sent."""
-    async with running_on(build, max_block_ms=2000, **Cancels(kind, EndOfProgram).options) as (
-        cluster,
-        producer,
-    ):
-        (_, failed, _), told = await sent_around(producer)
-    assert told == ["EndOfProgram()"]
-    assert isinstance(failed, UsageError)
-    assert "EndOfProgram was raised while the record was queued: it may be sent" in str(failed)
-    assert cluster.values("orders") == [b"1", b"2"]

@@ -224,7 +224,7 @@ class Admission:
             if self._is_cancelled():
                 pending.reason = FOR_CANCELLATION
             else:
-                pending.pool = self._pool
+                pending.reason, pending.pool = FOR_MEMORY, self._pool
             self._waiters.append(pending)
             self._update_fast_path()
             if obstacle == FOR_MEMORY:
