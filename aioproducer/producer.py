@@ -547,10 +547,10 @@ class Producer(Generic[K, V]):
                     engine.drop()
             elif engine is self._starting_engine:
                 await engine.stop_starting()
-            elif is_first:
-                await engine.stop(self.config.close_timeout_ms / 1000)
-            else:
+            elif engine.is_stopping:
                 await engine.ended()
+            else:
+                await engine.stop(self.config.close_timeout_ms / 1000)
         finally:
             self._release_client_id()
 

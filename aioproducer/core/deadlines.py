@@ -52,12 +52,9 @@ class Deadlines:
         """Yield the open batches that have lingered long enough. They and the closed ones before them are removed."""
         batches = self.lingering
         while batches and (batches[0][0] <= now or batches[0][1].state is not State.OPEN):
-            batch = batches[0][1]
+            _, batch = batches.popleft()
             if batch.state is State.OPEN:
                 yield batch
-            # Behind the use of it, which a signal handler's exception may break off.
-            if batches and batches[0][1] is batch:
-                del batches[0]
 
     def aged(self, now: float) -> list[PartitionQueue]:
         """Return the partition queues whose open batch accepts no more records."""

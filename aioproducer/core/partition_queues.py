@@ -17,13 +17,10 @@
    A batch that is full or has waited long enough is sendable: it waits for the next drain. It accepts records until then, or until
    it is too old (KIP-782). No batch lingers while memory is short. But a batch that has other batches of its partition before it is
    not closed for that (`flush_partial_batches`).
-8. A signal handler may raise in any call, as Ctrl-C does: wherever a Python function begins or a C function returns. Therefore an operation
-   first makes all calls, and then sets the values that belong together by assignments alone. One of these notes the batch in
-   `unannounced`. The work that follows is done last. If an exception interrupts that work, the next send or drain does it again. What only
-   the interrupted call has, such as drained batches or an answer, it requeues or ends before it lets the exception pass. All parts of the
-   engine follow this rule; their callbacks are called again (`GuardedLoop.repeat_soon`).
-9. A signal handler, or an object that the garbage collector finalizes, may also send within a send, as a log handler does. After its last
-   call and before those assignments, the outer send checks whether the inner one has opened or closed the batch.
+8. A signal handler may raise in any call, as Ctrl-C does. That fails the producer (`GuardedLoop`), and nothing here is built to go on. But
+   the producer must be able to fail: each delivery ends, and each task wakes. Schedule first, set the flag last. Wake first, remove last.
+9. A log handler, or an object that the garbage collector finalizes, may send within a send. After its last call, the outer send checks
+   whether the inner one has opened or closed the batch.
 
 `core.topic_updates` makes the topic routings. An open batch encodes its records: it is an `interfaces.OpenBatch`.
 It has a record when it is opened.
@@ -77,8 +74,6 @@ class PartitionQueues:
         ready: partitions with a batch to drain.
         deadlines: of lingering and aging batches, and of partitions that back off.
         idempotence: as given.
-        unannounced: the batches that became sendable and are not offered yet: one within a call, and one that an exception interrupted.
-            `announce` offers them.
         moved: muted partition queues that got another broker as their leader. The caller handles them, and empties the list.
     """
 
@@ -108,8 +103,6 @@ class PartitionQueues:
         self._filling = self.deadlines.filling
         self._number = 0
         self._on_open = on_open
-        # Each with the time at which it was opened; None: its opening was announced before.
-        self.unannounced: dict[ProducerBatch, float | None] = {}
         self.moved: list[PartitionQueue] = []
 
     # Leaders
@@ -158,47 +151,29 @@ class PartitionQueues:
         if queue.current is not None:
             # A send within this send has opened it: rule 9.
             self.close(queue)
-        # By assignments alone: rule 8.
         self._number = batch.number = self._number + 1
         queue.routing.used_at = now
         self.incomplete.roots[batch] = None
         self._filling[queue] = None
-        self.unannounced[batch] = now
         queue.current = batch
         queue.open = open_batch
-        self.announce()
+        # Also while memory is short: the batch may leave the ready queue before it is drained, and memory may no longer be short then.
+        if self._linger:
+            self.deadlines.linger(batch, now + self._linger)
+        if self.idempotence.granted is NO_IDENTITY:
+            self.idempotence.on_identity_lost()
+        if self._on_open is not None:
+            self._on_open(batch)
+        if not self.ready.offer(queue) and not self._linger:
+            self.watch(queue, now)
         return batch
-
-    def announce(self) -> None:
-        """Have the batches drained that were opened, closed or became sendable. To do it twice for a batch changes nothing."""
-        for batch, opened_at in tuple(self.unannounced.items()):
-            if opened_at is not None:
-                # Also while memory is short: the batch may leave the ready queue before it is drained, and memory may no longer be
-                # short then.
-                if self._linger:
-                    self.deadlines.linger(batch, opened_at + self._linger)
-                if self.idempotence.granted is NO_IDENTITY:
-                    self.idempotence.on_identity_lost()
-                if self._on_open is not None:
-                    self._on_open(batch)
-            if not self.ready.offer(batch.queue) and not self._linger and opened_at is not None:
-                self.watch(batch.queue, opened_at)
-            # A send within this one may have announced it, too.
-            self.unannounced.pop(batch, None)
 
     def close(self, queue: PartitionQueue) -> ProducerBatch | None:
         """Close the open batch and append it to the closed batches of its queue. Returns None if there was none."""
         batch = queue.current
         if batch is not None:
-            # Its opening may not be announced yet.
-            self.unannounced.setdefault(batch, None)
-            try:
-                self._close(batch)
-            except BaseException:
-                # Its records may accept no more, and a send would find them open: rule 8.
-                self._close(batch)
-                raise
-            self.announce()
+            self._close(batch)
+            self.ready.offer(queue)
         return batch
 
     def _close(self, batch: ProducerBatch) -> ProducerBatch:
@@ -206,13 +181,11 @@ class PartitionQueues:
         # Here and below: a send within this one has closed it (rule 9).
         if records is None:
             return batch
-        # After an exception, it returns the same again.
         payload, base_timestamp, max_timestamp = records.close()
         size = len(payload)
         if batch.open is None:
             return batch
         state = NEXT[batch.state, _CLOSE]
-        # By assignments alone, and the call that puts it in its place last: rule 8.
         batch.payload, batch.base_timestamp, batch.max_timestamp = (
             payload,
             base_timestamp,
@@ -237,9 +210,8 @@ class PartitionQueues:
         It is drained with its partition queue, and accepts records until then.
         """
         if not queue.is_sendable and queue.current is not None:
-            self.unannounced.setdefault(queue.current, None)
             queue.is_sendable = True
-            self.announce()
+            self.ready.offer(queue)
 
     @property
     def filling(self) -> int:
@@ -281,12 +253,8 @@ class PartitionQueues:
             self.watch(batch.queue, now)
         for queue in self.deadlines.aged(now):
             self.close(queue)
-        try:
-            for queue in self.deadlines.backed_off(now):
-                self.ready.offer(queue)
-        except BaseException:
-            self.ready.offer_all(self.incomplete)
-            raise
+        for queue in self.deadlines.backed_off(now):
+            self.ready.offer(queue)
 
     def flush_partial_batches(self) -> None:
         """Close every partial batch that lingers or is sendable, because memory is short. None lingers until `linger_again`.
@@ -317,7 +285,6 @@ class PartitionQueues:
         *,
         least: Fill = Fill.PARTIAL,
         ask: Callable[[ProducerBatch], float] | None = None,
-        into: list[ProducerBatch] | None = None,
     ) -> list[ProducerBatch]:
         """Return the batches of one request to `node_id` over `connection`: at most one of each partition.
 
@@ -325,10 +292,9 @@ class PartitionQueues:
         Batches that are less than `least` stay open, and their partitions keep their places. With a `least` above PARTIAL, at most 1,024
         partitions are checked: those that have waited longest. The returned batches are in the state ENCODING and count as in flight.
         `ask` is called with each batch before it is drained. It returns 0, or the time until which the partition is skipped.
-        `into` is the list that is returned. After an exception, the batches in it that are `held` were drained: the caller requeues them.
         """
         ready = self.ready[node_id]
-        batches: list[ProducerBatch] = [] if into is None else into
+        batches: list[ProducerBatch] = []
         size = 0
         looks = _bring_forward(ready, least) if least else len(ready)
         # `ready` may be empty sooner: `ask` may have muted other partitions.
@@ -346,7 +312,6 @@ class PartitionQueues:
             if ask is not None and self._is_left_out(batch, ask):
                 continue
             size += len(batch.payload)
-            # In this order: what is drained is in the list, wherever a signal handler raises.
             batches.append(batch)
             self._take_off(batch, connection)
         return batches
@@ -357,11 +322,7 @@ class PartitionQueues:
             return queue.closed[0]
         batch = queue.current
         assert batch is not None
-        try:
-            return self._close(batch)
-        except BaseException:
-            self.close(queue)
-            raise
+        return self._close(batch)
 
     def _is_passed_over(self, queue: PartitionQueue, connection: object) -> bool:
         """Return whether no batch of a partition may be drained over this connection now.
@@ -402,7 +363,8 @@ class PartitionQueues:
         A partition continues under its old ones until all batches numbered under them have ended.
         """
         self.idempotence.identify(identity)
-        self.ready.offer_all(self.incomplete)
+        for batch in self.incomplete:
+            self.ready.offer(batch.queue)
 
     def release(self, queue: PartitionQueue) -> None:
         """Allow the drain of a partition that was held."""
@@ -509,11 +471,6 @@ class ReadyPartitions(dict[int, OrderedDict["PartitionQueue", None]]):
         if may_be_drained:
             queues[queue] = None
         return may_be_drained
-
-    def offer_all(self, batches: Iterable[ProducerBatch]) -> None:
-        """Offer the partitions of batches. After an exception has broken a drain off, the one that it had in hand is not ready."""
-        for batch in batches:
-            self.offer(batch.queue)
 
     def check(self, queue: PartitionQueue) -> None:
         """Check a partition again after a batch of it ended or its sequence numbers changed.

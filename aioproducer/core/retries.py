@@ -121,10 +121,8 @@ class ProduceAttempts:
         queue = batch.queue
         if queue.numbers is not None:
             queue.numbers.acknowledged(batch)
-        state = NEXT[batch.state, _ACKNOWLEDGE]
+        batch.state = NEXT[batch.state, _ACKNOWLEDGE]
         self._incomplete.end(batch)
-        # By assignments alone: rule 8 of `core/partition_queues.py`.
-        batch.state = state
         if batch.is_alone and not (queue.closed and queue.closed[0].root is not None):
             queue.one_at_a_time = False
         # An acknowledgement never makes another batch unsendable.
@@ -148,14 +146,11 @@ class ProduceAttempts:
         self.close(batch)
         if queue.numbers is not None:
             queue.numbers.failed(batch, may_be_written=fate(batch) is not Persisted.NO)
-        state = NEXT[batch.state, Event.FAIL]
-        at = queue.closed.index(batch) if batch.state is State.READY else -1
-        self._incomplete.end(batch)
-        # By assignments alone: rule 8 of `core/partition_queues.py`.
-        if at >= 0:
+        if batch.state is State.READY:
             self._ready.closed -= 1
-            del queue.closed[at]
-        batch.state = state
+            queue.closed.remove(batch)
+        batch.state = NEXT[batch.state, Event.FAIL]
+        self._incomplete.end(batch)
         self._ready.check(queue)
 
     def retry(self, batch: ProducerBatch, action: Action, retry_at: float) -> None:
@@ -182,9 +177,8 @@ class ProduceAttempts:
         It is not drained before `retry_at` (0: at once), or before the next election.
         """
         queue = batch.queue
-        state = NEXT[batch.state, Event.RETRY]
         self._put_back(queue, [batch], _place_of(batch, queue.closed))
-        batch.state = state
+        batch.state = NEXT[batch.state, Event.RETRY]
         self._ready.remove(queue)
         if retry_at and not NO_EPOCH < batch.epoch < queue.epoch:
             self._deadlines.back_off(queue, retry_at)
@@ -210,10 +204,8 @@ class ProduceAttempts:
         return parts
 
     def _put_back(self, queue: PartitionQueue, batches: Sequence[ProducerBatch], at: int) -> None:
-        count = len(batches)
-        # By assignments alone, and those of the callers: rule 8 of `core/partition_queues.py`.
         queue.closed[at:at] = batches
-        self._ready.closed += count
+        self._ready.closed += len(batches)
         queue.one_at_a_time = True
 
 

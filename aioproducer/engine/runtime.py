@@ -22,6 +22,7 @@ from aioproducer.engine.tasks import fork_safety
 from aioproducer.engine.tasks.supervisor import reason_of_end
 from aioproducer.engine.wiring import EngineParts
 from aioproducer.errors import KafkaError, ProducerClosed, UsageError
+from aioproducer.interfaces import USER_FAILURES
 from aioproducer.model import counted
 from aioproducer.net.dialer import close_socket, disown
 from aioproducer.serializers import BYTES
@@ -62,12 +63,14 @@ class Runtime:
     Attributes:
         parts: the parts of the engine.
         is_open: records may be sent.
+        is_stopping: `stop` was called.
         failure: the exception that failed the producer; None: it has not failed.
     """
 
     def __init__(self, config: ProducerConfig, fast_path: FastPath, settings: NetSettings) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.is_open: bool = False
+        self.is_stopping: bool = False
         self.failure: BaseException | None = None
         self._config = config
         self._fast_path = fast_path
@@ -414,6 +417,17 @@ class Runtime:
 
         Cancellation: the records that are left fail at once, and the tasks end too.
         """
+        try:
+            self.is_stopping = True
+            return await self._stop(timeout)
+        except USER_FAILURES:
+            raise
+        except BaseException as error:
+            # Fails the producer: a later stop waits for the end that was broken off.
+            self.on_bug(error)
+            raise
+
+    async def _stop(self, timeout: float) -> FlushSummary | None:
         until = self._until = self.loop.time() + timeout
         summary = None
         with waiting_notice(self.loop, lambda: self._stop_notice(until)):
@@ -534,11 +548,14 @@ class Runtime:
         self._shut(cause)
 
     def on_bug(self, error: BaseException) -> None:
-        """Fail the producer, because a callback of it raised an exception. A producer that has ended only logs it."""
-        if self.failure is None and self.is_open:
+        """Fail the producer, because a callback of it raised an exception. A producer that has ended only logs it.
+
+        KeyboardInterrupt and the like also fail one that starts or stops: what they have broken off would be waited for.
+        """
+        if self.failure is None and (self.is_open or not isinstance(error, Exception)):
             self.fail(error)
             self.parts.supervisor.stop()
-        else:
+        elif error is not self.failure:
             _log.error("A bug: %r", error, exc_info=error)
 
     def on_node(self, node: BrokerNode) -> None:

@@ -246,8 +246,8 @@ class BrokerNode:
                 )
 
     def _on_unmuted(self) -> None:
-        self._unmute = None
         self._unmuted.set()
+        self._unmute = None
         self.changed()
 
     def changed(self) -> None:

@@ -28,7 +28,7 @@ from aioproducer.net.dialer import writer_of
 from aioproducer.net.in_flight_requests import InFlightRequest, InFlightRequests
 from aioproducer.wire.api import NAMES, ApiKey, negotiate
 from aioproducer.wire.decoder import UNLIMITED
-from aioproducer.wire.frame import FrameReader, correlation_of, decode_response, encode_request
+from aioproducer.wire.frame import FrameReader, decode_response, encode_request
 from aioproducer.wire.schema import codec
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Connection:
         max_in_flight: number of slots for produce requests.
         max_idle: seconds without a request after which the connection is closed; 0: never (`connections_max_idle_ms`).
         traffic: counts the requests and answers; None: nobody does.
+        on_broken: called with what has broken off a callback of the stream, such as KeyboardInterrupt.
 
     Attributes:
         in_flight_requests: the unanswered requests and the slots.
@@ -118,8 +119,10 @@ class Connection:
         max_in_flight: int,
         max_idle: float = 0.0,
         traffic: Traffic | None = None,
+        on_broken: Callable[[BaseException], object] = lambda _: None,
     ) -> None:
         self.where = where
+        self._on_broken = on_broken
         self._traffic = traffic
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.agreed: Mapping[ApiKey, int] = {}
@@ -165,28 +168,17 @@ class Connection:
 
     def data_received(self, data: Buffer) -> None:
         """Pass each whole frame to the oldest request. On Windows, asyncio before Python 3.12 gives bytearrays."""
-        frames: Sequence[bytes] = ()
         try:
-            frames = self.frames.feed(data)
-            for frame in frames:
+            for frame in self.frames.feed(data):
                 self._on_frame(frame)
             self.frames.check()
         except ProtocolError as error:
             self.abort(error)
+        except Exception:
+            raise
         except BaseException as error:
-            # A signal handler's. Where the next frame begins is not known if it came before there were frames.
-            if not frames:
-                self.abort(
-                    ConnectionLost(
-                        f"{self.where}: {type(error).__name__} was raised while an answer was read"
-                    )
-                )
-            for frame in frames:
-                if (
-                    self.in_flight_requests.requests
-                    and correlation_of(frame) == self.in_flight_requests.requests[0].correlation_id
-                ):
-                    self._on_frame(frame)
+            # Fails the producer: an answer that is broken off is lost.
+            self._on_broken(error)
             raise
 
     def eof_received(self) -> None:
@@ -213,25 +205,21 @@ class Connection:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-
-        def end_requests() -> None:
-            try:
-                while self.in_flight_requests.requests:
-                    self._call(self.in_flight_requests.requests[0].on_answer, cause)
-                    del self.in_flight_requests.requests[0]
-                while self._unanswered:
-                    self._call(self._unanswered[0], cause)
-                    del self._unanswered[0]
-                held, self.held = self.held, None
-                for _, on_end in held or ():
-                    self._call(on_end, cause)
-                self._on_lost(self)
-            except BaseException:
-                # A signal handler's: what it has broken off is handed to the loop, as its requests would wait for ever.
-                self._loop.call_soon(end_requests)
-                raise
-
-        end_requests()
+        try:
+            while self.in_flight_requests.requests:
+                self._call(self.in_flight_requests.requests.popleft().on_answer, cause)
+            while self._unanswered:
+                self._call(self._unanswered.popleft(), cause)
+            held, self.held = self.held, None
+            for _, on_end in held or ():
+                self._call(on_end, cause)
+            self._on_lost(self)
+        except Exception:
+            raise
+        except BaseException as error:
+            # Fails the producer: the requests that are left would wait for ever.
+            self._on_broken(error)
+            raise
 
     def pause_writing(self) -> None:
         """Set `is_paused`, because the write buffer is full."""
@@ -240,9 +228,16 @@ class Connection:
     def resume_writing(self) -> None:
         """Clear `is_paused`, because the write buffer is no longer full. Requests that get no answer complete."""
         self.is_paused = False
-        while self._unanswered and not self.is_paused:
-            self._call(self._unanswered.popleft(), None)
-        self._on_writable()
+        try:
+            while self._unanswered and not self.is_paused:
+                self._call(self._unanswered.popleft(), None)
+            self._on_writable()
+        except Exception:
+            raise
+        except BaseException as error:
+            # As in `connection_lost`.
+            self._on_broken(error)
+            raise
 
     # Requests
 
@@ -291,9 +286,7 @@ class Connection:
     ) -> None:
         """Send a request, or hold it while the connection is authenticated.
 
-        `on_answer` is called once, later, with the answer or with the error that ended the connection. If an exception of a signal handler
-        breaks that call off, it is called again: it must do nothing then, if it has begun. An exception that breaks `send` off ends the
-        connection, and `on_answer` may be called.
+        `on_answer` is called once, later, with the answer or with the error that ended the connection.
         """
         if self.cause is not None:
             self._loop.call_soon(self._call, on_answer, self.cause)
@@ -303,20 +296,13 @@ class Connection:
                 (partial(self.send, key, version, body, on_answer, timeout), on_answer)
             )
             return
-        try:
-            self._put(key, version, body)
-            deadline = self.used_at + timeout
-            self.in_flight_requests.requests.append(
-                _new_tuple(
-                    InFlightRequest, (self._correlation_id, key, version, deadline, on_answer)
-                )
-            )
-            if deadline < self._armed_for:
-                self._arm(deadline)
-        except BaseException as error:
-            # A signal handler's. The request may be written in part.
-            _end_by_stream(self, self._loop, "writelines", error)
-            raise
+        self._put(key, version, body)
+        deadline = self.used_at + timeout
+        self.in_flight_requests.requests.append(
+            _new_tuple(InFlightRequest, (self._correlation_id, key, version, deadline, on_answer))
+        )
+        if deadline < self._armed_for:
+            self._arm(deadline)
 
     def send_unanswered(
         self,
@@ -337,16 +323,11 @@ class Connection:
                 (partial(self.send_unanswered, key, version, body, on_written), on_written)
             )
             return
-        try:
-            self._put(key, version, body)
-            if self.is_paused or self.cause is not None:
-                self._unanswered.append(on_written)
-            else:
-                self._loop.call_soon(_call_surely, self._call, on_written, None)
-        except BaseException as error:
-            # As in `send`.
-            _end_by_stream(self, self._loop, "writelines", error)
-            raise
+        self._put(key, version, body)
+        if self.is_paused or self.cause is not None:
+            self._unanswered.append(on_written)
+        else:
+            self._loop.call_soon(self._call, on_written, None)
 
     async def ask(self, key: ApiKey, version: int, message: Any, timeout: float) -> Answer:
         """Send a request and wait for its answer. Returns the answer.
@@ -467,13 +448,8 @@ class Connection:
         if self._traffic is not None:
             self._traffic.answered(self.used_at, len(frame))
         answer = _new_tuple(Answer, (request.key, request.version, frame, offset, self.used_at))
-        try:
-            requests.popleft()
-            self._call(request.on_answer, answer)
-        except BaseException:
-            # A signal handler's. The request left the queue, so nobody else would call. A second call does nothing if the first has begun.
-            self._call(request.on_answer, answer)
-            raise
+        requests.popleft()
+        self._call(request.on_answer, answer)
 
     def _call(self, callback: Callable[[Any], None], argument: Any) -> None:
         try:
@@ -540,15 +516,6 @@ class Connection:
             self._idle_timer = self._loop.call_at(idle_at + self._max_idle, self._on_idle)
             return
         self.close()
-
-
-def _call_surely(call: Callable[..., None], callback: Callable[[Any], None], argument: Any) -> None:
-    """Call a callback, again if a signal handler's exception has broken it off: the second call does nothing if the first had begun."""
-    try:
-        call(callback, argument)
-    except BaseException:
-        call(callback, argument)
-        raise
 
 
 def _end_by_stream(

@@ -162,6 +162,7 @@ class NetSettings(NamedTuple):
         security: how connections are encrypted and authenticated; None: PLAINTEXT.
         cluster_id: returns the id of the cluster that the known brokers belong to; None: it is not known.
         on_another_cluster: called when the address of a known broker leads to another cluster.
+        on_broken: called with what has broken off a connection's callback, such as KeyboardInterrupt.
     """
 
     client_id: str
@@ -181,6 +182,7 @@ class NetSettings(NamedTuple):
     security: Security | None = None
     cluster_id: Callable[[], str | None] = lambda: None
     on_another_cluster: Callable[[], object] = lambda: None
+    on_broken: Callable[[BaseException], object] = lambda _: None
 
 
 def net_settings(

@@ -14,6 +14,7 @@ from whole import jumping, running, running_on, turns
 
 from aioproducer import (
     ConfigError,
+    KafkaError,
     MetadataTimeout,
     ProducerClosed,
     SerializationError,
@@ -562,3 +563,24 @@ async def test_an_error_of_is_stale_is_its_records(
             stale.error = None
             await producer.send_and_wait("orders", b"2", partition=partition)
     assert cluster.values("orders") == [b"1", b"2", b"2"]
+
+
+class EndOfProgram(BaseException):
+    """Stands for KeyboardInterrupt, which ends the loop."""
+
+
+@on_both
+@pytest.mark.parametrize("kind", ["encoder", "partitioner"])
+@jumping
+async def test_what_ends_a_program_fails_the_producer(build: Any, kind: str) -> None:
+    """The serializer raises while the loop appends a record that waited. The loop gets the error once, and no send waits any longer."""
+    async with running_on(build, max_block_ms=2000, **Cancels(kind, EndOfProgram).options) as (
+        _,
+        producer,
+    ):
+        results, told = await sent_around(producer)
+        assert all(isinstance(result, KafkaError) for result in results), results
+        with pytest.raises(ProducerClosed) as caught:
+            await producer.send("orders", b"late")
+        assert isinstance(caught.value.__cause__, EndOfProgram)
+    assert told == ["EndOfProgram()"]

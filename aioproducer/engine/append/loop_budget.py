@@ -259,12 +259,12 @@ class DrainSchedule:
         if not self.is_due:
             self.due_since = self._loop.time()
             # The flag last, as a signal handler may raise here (rule 8 of `core/partition_queues.py`): two drains are harmless.
-            self._loop.repeat_soon(self._sender.on_turn)
+            self._loop.call_soon(self._sender.on_turn)
             self.is_due = True
 
     def put_off(self) -> None:
         """Put the drain of this event-loop iteration off until the next one."""
-        self._loop.repeat_soon(self._sender.on_turn)
+        self._loop.call_soon(self._sender.on_turn)
 
     def hold(self, *, is_held: bool) -> None:
         """Give no task its next slice while `is_held` is True. At the end of a hold, schedule the drain that wakes the tasks."""

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from aioproducer.core.circuit_breaker import FailureRateCircuitBreaker, PartitionCircuit, counts
 from aioproducer.engine.tasks.supervisor import DeadlineTimer
@@ -367,17 +367,11 @@ class ProducerCircuitBreakManager:
         return Status(self._loop.time(), name_of(queue), queue.leader, records, *self._mappings)
 
     def _guarded(self, what: str, otherwise: Any, function: Callable[..., Any], *args: Any) -> Any:
-        """Call the user's function and return its result; `otherwise` if it raises.
-
-        What ends the event loop, such as KeyboardInterrupt, is raised in the next event-loop iteration: a drain that calls the breaker has
-        removed batches from their queues, and has to send them.
-        """
+        """Call the user's function and return its result; `otherwise` if it raises."""
         try:
             return function(*args)
-        except BaseException as error:
-            if not isinstance(error, USER_FAILURES):
-                self._loop.call_soon(_raise, error)
-            elif what not in self._logged:
+        except USER_FAILURES as error:
+            if what not in self._logged:
                 self._logged.add(what)
                 _log.exception(
                     "The circuit breaker's %s raised %s; this is told once",
@@ -527,10 +521,6 @@ class ProducerCircuitBreakManager:
 def _truth(function: Callable[..., object], *args: Any) -> bool:
     """Return what a function of the user's returns as a bool: its truth value is the user's code, too."""
     return bool(function(*args))
-
-
-def _raise(error: BaseException) -> NoReturn:
-    raise error
 
 
 def _refuse() -> None:

@@ -149,8 +149,7 @@ class CompletionQueue:
             calls, futures = result.waiters(are_in_order)
             count = len(futures)
             if not self._queue or not self._queue[-1].merge(calls, futures):
-                # By assignments alone: a signal handler may raise at the return of `append`.
-                self._queue += (_Waiters(result.delivery_context, calls, futures),)
+                self._queue.append(_Waiters(result.delivery_context, calls, futures))
             result.futures = result.callbacks = None
             self._sleeping += count
             # Scheduled before any task is woken: the tasks that `_run` wakes then send in the same drain interval as those of `run`.
@@ -169,6 +168,13 @@ class CompletionQueue:
         while self._queue and left > 0 and not self._queue[0].has_callbacks:
             left -= self._wake_first(left)
         self._schedule()
+
+    def restart(self) -> None:
+        """Notify all that waits, because the producer ends: an exception may have broken off the call that was scheduled, or a `hold`."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        self.run()
 
     def _run(self) -> None:
         self._due = None
@@ -201,7 +207,7 @@ class CompletionQueue:
     def _schedule(self) -> None:
         """Schedule `_run` if the queue has waiters, and cancel it if not: that saves one loop callback for each answer."""
         if self._queue and self._due is None:
-            self._due = self._loop.repeat_soon(self._run)
+            self._due = self._loop.call_soon(self._run)
         elif not self._queue and self._due is not None:
             self._due.cancel()
             self._due = None

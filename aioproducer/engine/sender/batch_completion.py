@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 from aioproducer.core.batch_splitting import in_halves, without
 from aioproducer.core.produce_errors import TOO_LARGE, Action, append_time, fate
-from aioproducer.core.producer_batch import State
 from aioproducer.core.record_validation import BATCH_OVERHEAD
 from aioproducer.core.retries import AGAIN, ProduceAttempts, failures, over
 from aioproducer.engine.chosen_build import uncollected
@@ -99,6 +98,14 @@ class BatchCompletion:
         if flush in self._flushes:
             self._flushes.remove(flush)
 
+    def wake_all(self) -> None:
+        """Wake all that waits for batches: none is left. What would have woken it may be what an exception has broken off."""
+        for flush in self._flushes:
+            flush.wake()
+        self.completions.restart()
+        if self._failed_batches is not None:
+            self._failed_batches.restart()
+
     # Attempts
 
     def end_attempt(self, batch: ProducerBatch, response: PartitionResponse, now: float) -> bool:
@@ -134,27 +141,6 @@ class BatchCompletion:
         self._carry_out(verdict.action, batch, response, error, now)
         return verdict.refresh
 
-    def end_attempts_again(
-        self, responses: Mapping[ProducerBatch, PartitionResponse], now: float
-    ) -> None:
-        """End the attempts of a request that an exception, perhaps of a signal handler, kept `end_attempt` from ending, or broke off there."""
-        for batch, response in responses.items():
-            self._end_attempt_again(batch, response, now)
-        if self.circuit_break_manager is not None:
-            self.circuit_break_manager.ended(responses)
-
-    def _end_attempt_again(
-        self, batch: ProducerBatch, response: PartitionResponse, now: float
-    ) -> None:
-        if not batch.held and batch.state is State.IN_FLIGHT:
-            # As before `remove_in_flight`.
-            batch.held = True
-            batch.queue.in_flight += 1
-        if batch.held:
-            self.end_attempt(batch, response, now)
-        elif batch.ended:
-            self._finish(batch)
-
     def _complete(self, batch: ProducerBatch, response: PartitionResponse) -> None:
         """Complete a batch that is in the log."""
         stamped = response.log_append_time_ms
@@ -163,6 +149,7 @@ class BatchCompletion:
         batch.result.complete(response.base_offset, stamped)
         if uncollected is not None:
             uncollected(batch.result)
+        self.completions.add(batch.result)
         self.attempts.complete(batch)
         self._finish(batch)
 
@@ -317,7 +304,7 @@ class BatchCompletion:
         if self._failed_batches is not None:
             self._failed_batches.add(batch, error)
         batch.result.fail(error)
-        # Behind all that is done again if a signal handler's exception breaks it off.
+        self.completions.add(batch.result)
         self.attempts.fail(batch)
         self._finish(batch)
 
@@ -326,14 +313,13 @@ class BatchCompletion:
         return f"waited for {waits_for(batch, self._cluster, self._partition_queues)}"
 
     def _finish(self, batch: ProducerBatch) -> None:
-        """Drop the payload of an ended batch, queue its completions, and update the flushes.
+        """Drop the payload of an ended batch, and update the flushes.
 
         Its bytes are released at once, unless a connection still uses them.
         """
         batch.payload = batch.header = None
         if not batch.held:
             self._give_back(batch)
-        self.completions.add(batch.result)
         for flush in tuple(self._flushes) if self._flushes else ():
             if flush.ended(batch):
                 self._flushes.remove(flush)

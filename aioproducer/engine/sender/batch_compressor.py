@@ -136,7 +136,7 @@ class BatchCompressor:
         """Encode `batches` in the format `magic`, then call `done`.
 
         `done` is called before this method returns, or later by the event loop or the worker's task. Requests of one connection keep
-        their order. After an exception, `done` is not called any more.
+        their order.
         """
         # The batches that are not in this format yet, or not compressed.
         due = [
@@ -157,18 +157,11 @@ class BatchCompressor:
         )
 
     def _add(self, job: _Job) -> None:
-        """Add a job, and start it if it is the only one. After an exception, it is not among the jobs: the caller requeues its batches."""
-        lanes = self._lanes.get(job.connection, 0) + 1
-        # By assignments alone: rule 8 of `core/partition_queues.py`.
-        self._jobs += (job,)
-        self._lanes[job.connection] = lanes
-        try:
-            self._go_on()
-            self._schedule.hold(is_held=len(self._jobs) > 1)
-        except BaseException:
-            del self._jobs[-1]
-            self._leave_lane(job.connection)
-            raise
+        """Add a job, and start it if it is the only one."""
+        self._jobs.append(job)
+        self._lanes[job.connection] = self._lanes.get(job.connection, 0) + 1
+        self._go_on()
+        self._schedule.hold(is_held=len(self._jobs) > 1)
 
     def _most(self, magic: int) -> int:
         """Return the number of bytes that one event-loop iteration may encode in the format `magic`."""
@@ -201,31 +194,22 @@ class BatchCompressor:
         job = self._jobs[0] if self._jobs else None
         if job is None or not job.in_slices:
             return
-        try:
-            for batch, parcel in zip(
-                job.batches[len(job.packed) :], job.parcels[len(job.packed) :], strict=True
-            ):
-                if not self._spend(batch.raw_size, job.magic):
-                    break
-                job.packed.append(_pack(parcel, job.magic, self._codec, self._level))
-            else:
-                self._end(job)
-        # Also after an exception of a signal handler.
-        finally:
-            self._go_on()
+        for batch, parcel in zip(
+            job.batches[len(job.packed) :], job.parcels[len(job.packed) :], strict=True
+        ):
+            if not self._spend(batch.raw_size, job.magic):
+                break
+            job.packed.append(_pack(parcel, job.magic, self._codec, self._level))
+        else:
+            self._end(job)
+        self._go_on()
 
     def _end(self, job: _Job) -> None:
         self._put(job.batches, job.magic, job.packed)
-        # By assignments alone: rule 8 of `core/partition_queues.py`.
-        del self._jobs[0]
+        self._jobs.popleft()
         self._leave_lane(job.connection)
-        try:
-            self._schedule.hold(is_held=len(self._jobs) > 1)
-            job.done()
-        except BaseException:
-            # It does nothing if it has begun.
-            self._loop.call_soon(job.done)
-            raise
+        self._schedule.hold(is_held=len(self._jobs) > 1)
+        job.done()
 
     def _leave_lane(self, connection: object) -> None:
         self._lanes[connection] -= 1

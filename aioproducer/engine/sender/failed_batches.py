@@ -82,7 +82,7 @@ class FailedBatches:
         self._codec = cast("Compression", context.config.compression_type)
         self._pool = pool
         self._waiting: deque[_FailedBatch] = deque()
-        self._is_due = False
+        self._due: asyncio.Handle | None = None
         self._pid = os.getpid()
         # The numbers of the batches that were queued, and of those whose call has ended.
         self._queued = self._handed_out = 0
@@ -130,13 +130,23 @@ class FailedBatches:
             )
 
     def _schedule(self) -> None:
-        if not self._is_due:
-            self._is_due = True
-            # The call is scheduled after those of `on_delivery_error` for batches that failed in this iteration.
-            self._loop.call_soon(self._loop.call_soon, self._hand_out)
+        if self._due is None:
+            self._due = self._loop.call_soon(self._after_a_turn)
+
+    def restart(self) -> None:
+        """Schedule the next call again, because the producer ends: an exception may have broken off the one that was scheduled."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        if self._waiting:
+            self._schedule()
+
+    def _after_a_turn(self) -> None:
+        # The call comes after those of `on_delivery_error` for batches that failed in the iteration before.
+        self._due = self._loop.call_soon(self._hand_out)
 
     def _hand_out(self) -> None:
-        self._is_due = False
+        self._due = None
         # In a forked child, the parent hands them out.
         if not self._waiting or os.getpid() != self._pid:
             return

@@ -23,9 +23,10 @@ class Flush:
         takes_all: each batch that ends is counted, also if it was opened after the flush began, until `cover_last`: it may have records that
             waited when the flush began.
         acknowledged, failed: the records whose batches have ended.
+        wake: as given.
     """
 
-    __slots__ = ("_batches", "_wake", "acknowledged", "failed", "takes_all", "waits")
+    __slots__ = ("_batches", "acknowledged", "failed", "takes_all", "waits", "wake")
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Flush:
         takes_all: bool = False,
     ) -> None:
         self._batches = set(batches)
-        self._wake = wake
+        self.wake: Callable[[], None] = wake
         self.waits: bool = waits
         self.takes_all: bool = takes_all
         self.acknowledged: int = 0
@@ -64,9 +65,8 @@ class Flush:
         if not is_covered and not self.takes_all:
             return False
         is_last = not self.waits and len(self._batches) == is_covered
-        # Before the batch is removed, and counted just before: a signal handler's exception may break off each call.
         if is_last:
-            self._wake()
+            self.wake()
         if batch.state is State.DONE:
             self.acknowledged += batch.count
         else:

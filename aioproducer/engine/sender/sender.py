@@ -144,8 +144,6 @@ class Sender:
     def on_turn(self) -> None:
         """Drain for all brokers, unless a burst goes on, and serve the pending sends."""
         now = self._loop.time()
-        if self._partition_queues.unannounced:
-            self._partition_queues.announce()
         state = self._state
         # An iteration that puts the drain off schedules the next one.
         since = max(self._schedule.due_since, state.now)
@@ -194,7 +192,7 @@ class Sender:
         if is_taken and has_waiting:
             self.turn()
             if not self._is_serving_due:
-                self._loop.repeat_soon(self._serve)
+                self._loop.call_soon(self._serve)
                 self._is_serving_due = True
         elif has_waiting and not self._is_serving_due:
             self._admission.serve()
@@ -266,27 +264,19 @@ class Sender:
             ):
                 self._wait_for(node)
                 break
-            batches: list[ProducerBatch] = []
-            is_drained = False
-            try:
-                partition_queues.drain(
-                    node_id,
-                    connection,
-                    self._config.max_request_size,
-                    most,
-                    least=least,
-                    ask=self._ask_breaker,
-                    into=batches,
-                )
-                partition_queues.watch_drained(node_id, batches, self._loop.time())
-                if not batches:
-                    connection.in_flight_requests.release()
-                    break
-                is_drained = True
-                self._pass_on(node, connection, batches)
-            except BaseException:
-                self._give_back(connection, batches, has_slot=not is_drained)
-                raise
+            batches = partition_queues.drain(
+                node_id,
+                connection,
+                self._config.max_request_size,
+                most,
+                least=least,
+                ask=self._ask_breaker,
+            )
+            partition_queues.watch_drained(node_id, batches, self._loop.time())
+            if not batches:
+                connection.in_flight_requests.release()
+                break
+            self._pass_on(node, connection, batches)
             is_taken = True
             if not least:
                 self._state.count(len(batches), self._policy.max_batches[True], is_burst=is_burst)
@@ -299,7 +289,7 @@ class Sender:
     def _pass_on(
         self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]
     ) -> None:
-        """Send drained batches, encoded if a codec or an older format asks for it. After an exception, `batches` has those not sent."""
+        """Send drained batches, encoded if a codec or an older format asks for it."""
         if self._encodes or connection.agreed.get(_PRODUCE, 0) < FIRST_WITH_RECORD_BATCHES:
             self._encodes = True
             magic = magic_of(connection, self._config.message_format_max)
@@ -321,31 +311,24 @@ class Sender:
     ) -> None:
         """Send batches that the compressor has encoded, perhaps long after their drain.
 
-        They wait while the connection holds requests: a batch that was not sent has no attempt. A second call for them does nothing.
+        They wait while the connection holds requests: a batch that was not sent has no attempt.
         """
-        if not batches:
-            return
         if connection.held is not None:
             again = partial(self._loop.run, self._submit, node, connection, batches)
             connection.held.append((again, lambda _: again()))
             return
-        try:
-            live = [batch for batch in batches if not batch.ended]
-            if not live or not connection.is_usable:
-                self._take_back(connection, batches, self._attempts.requeue)
-                return
-            for batch in batches if len(live) < len(batches) else ():
-                # It expired while it was compressed, and was not sent in this attempt.
-                if batch.ended:
-                    self._completion.let_go(batch)
-            batches[:] = live
-            self._send(node, connection, batches)
-        except BaseException:
-            self._give_back(connection, batches)
-            raise
+        live = [batch for batch in batches if not batch.ended]
+        if not live or not connection.is_usable:
+            self._take_back(connection, batches, self._attempts.requeue)
+            return
+        for batch in batches if len(live) < len(batches) else ():
+            # It expired while it was compressed, and was not sent in this attempt.
+            if batch.ended:
+                self._completion.let_go(batch)
+        self._send(node, connection, live)
 
     def _send(self, node: BrokerNode, connection: Connection, batches: list[ProducerBatch]) -> None:
-        """Write one request of encoded batches over a connection that takes it. After an exception, `batches` is as `_pass_on` leaves it."""
+        """Write one request of encoded batches over a connection that takes it."""
         try:
             version = self._version(connection, batches)
             for batch in batches:
@@ -366,24 +349,14 @@ class Sender:
             asked, version, self._acks, self._timeout_ms, self._transactional_id
         )
         on_answer = self._loop.guarded(self._on_answer, node, connection, asked, now)
-        try:
-            if self._is_answered:
-                connection.send(_PRODUCE, version, body, on_answer, self._request_timeout)
-            else:
-                connection.send_unanswered(_PRODUCE, version, body, on_answer)
-        except BaseException:
-            # The batches are requeued at once, and no later.
-            asked.clear()
-            raise
-        try:
-            # The request is written. The calls below do not delay its answer.
-            self._recorder.sent(now, batches)
-            if self._circuit_break_manager is not None:
-                self._circuit_break_manager.sent(batches)
-        except BaseException:
-            # The connection has them.
-            del batches[:]
-            raise
+        if self._is_answered:
+            connection.send(_PRODUCE, version, body, on_answer, self._request_timeout)
+        else:
+            connection.send_unanswered(_PRODUCE, version, body, on_answer)
+        # The request is written. The calls below do not delay its answer.
+        self._recorder.sent(now, batches)
+        if self._circuit_break_manager is not None:
+            self._circuit_break_manager.sent(batches)
 
     def _take_back(
         self,
@@ -397,21 +370,6 @@ class Sender:
             if not self._completion.let_go(batch):
                 end(batch)
         self.turn()
-
-    def _give_back(
-        self, connection: Connection, batches: list[ProducerBatch], *, has_slot: bool = False
-    ) -> None:
-        """Requeue the drained batches of a request that an exception, perhaps of a signal handler, has broken off.
-
-        `has_slot`: the request has its slot, also if no batch is drained.
-        """
-        drained = [batch for batch in batches if batch.held]
-        del batches[:]
-        for batch in drained:
-            batch.may_be_written |= batch.on_wire
-        if drained or has_slot:
-            self._take_back(connection, drained, self._attempts.requeue)
-        self._partition_queues.ready.offer_all(self._partition_queues.incomplete)
 
     def _version(self, connection: Connection, batches: Sequence[ProducerBatch]) -> int:
         magic = batches[0].magic
@@ -445,42 +403,20 @@ class Sender:
         answer: Answer | TransportError | None,
     ) -> None:
         """Take in an answer, the error that ended the connection, or with acks=0 None: a transport that is not full has the request."""
-        # Its attempts have ended within a call that an exception broke off.
-        if not asked:
-            return
-        has_slot = True
-        stale: set[ProducerBatch] | None = None
-        try:
-            connection.in_flight_requests.release()
-            has_slot = False
-            now = answer.at if isinstance(answer, Answer) else self._loop.time()
-            responses, led, error = self._read(node, asked, answer)
-            self._completions.hold()
-            stale = self._end_attempts(responses, now)
-            if stale - led:
-                self._request_update(sorted({batch.queue.topic for batch in stale - led}))
-            if isinstance(answer, Answer):
-                self._recorder.answered(node.broker.node_id, sent_at, now, responses)
-                if error is not None:
-                    connection.abort(error)
-            elif answer is None:
-                self._recorder.acknowledged(now, responses)
-            self._go_on(node, responses)
-        except BaseException:
-            # No other code ends these attempts, or wakes the tasks of the batches that have ended.
-            if has_slot:
-                connection.in_flight_requests.release()
-            try:
-                if stale is None:
-                    self._completion.end_attempts_again(
-                        self._read(node, asked, answer)[0], self._loop.time()
-                    )
-            finally:
-                asked.clear()
-                self._partition_queues.ready.offer_all(self._partition_queues.incomplete)
-                self._completions.run()
-                self.turn()
-            raise
+        connection.in_flight_requests.release()
+        now = answer.at if isinstance(answer, Answer) else self._loop.time()
+        responses, led, error = self._read(node, asked, answer)
+        self._completions.hold()
+        stale = self._end_attempts(responses, now)
+        if stale - led:
+            self._request_update(sorted({batch.queue.topic for batch in stale - led}))
+        if isinstance(answer, Answer):
+            self._recorder.answered(node.broker.node_id, sent_at, now, responses)
+            if error is not None:
+                connection.abort(error)
+        elif answer is None:
+            self._recorder.acknowledged(now, responses)
+        self._go_on(node, responses)
 
     def _end_attempts(
         self, responses: Mapping[ProducerBatch, PartitionResponse], now: float
@@ -563,7 +499,10 @@ class Sender:
         self._waking.stop()
         self._expiry.stop()
         for batch in list(self._partition_queues.incomplete):
-            self._completion.fail(batch, cause)
+            # An exception may have broken the end of one off.
+            if not batch.ended:
+                self._completion.fail(batch, cause)
+        self._completion.wake_all()
 
     def identify(
         self, identity: ProducerIdAndEpoch | None, transactional_id: str | None = None

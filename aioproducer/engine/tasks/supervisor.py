@@ -2,7 +2,8 @@
 
 1. Only the supervisor makes tasks.
 2. An exception in a callback fails the producer (`GuardedLoop`). Otherwise the producer would hang. The loop only logs the exception of
-   a callback, and continues. A batch with a partly processed answer would never end.
+   a callback, and continues. A batch with a partly processed answer would never end. So does a KeyboardInterrupt or the like, which a
+   signal handler raises between any two lines of a callback, of a task or of a send (`step`): no part goes on after that.
 3. A timer is set for the earliest deadline, and set anew when it fires (`DeadlineTimer`). An event loop that was blocked for 40 s
    (blocking code, SIGSTOP, a suspended laptop) did not read the answers either. They are in the sockets. So a patient timer judges the
    deadlines that passed meanwhile one event-loop iteration later, after every socket was read.
@@ -18,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from aioproducer.errors import ProtocolError
+from aioproducer.interfaces import USER_FAILURES
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Handle, TimerHandle
@@ -112,7 +114,8 @@ class Supervisor:
                 )
         except BaseExceptionGroup as group:
             crash = group.exceptions[0]
-        except asyncio.CancelledError as error:
+        # A group raises KeyboardInterrupt and SystemExit bare. The task that had it has raised it to the loop already.
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
             crash = error
         except RuntimeError:
             # The group cannot cancel tasks of a closed loop. The producer's ResourceWarning reports that.
@@ -172,13 +175,9 @@ class GuardedLoop:
         """Schedule `callback` soon, guarded. Returns the loop's handle."""
         return self._loop.call_soon(self.run, callback, *args)
 
-    def repeat_soon(self, callback: Callable[..., object], *args: Any) -> Handle:
-        """Schedule a callback that may be called twice: again after an exception that ends the loop, such as KeyboardInterrupt, broke it off."""
-        return self._loop.call_soon(self._repeat, callback, *args)
-
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
-        """Schedule `callback` at `when`, guarded. It may be called twice, as with `repeat_soon`. Returns the loop's handle."""
-        return self._loop.call_at(when, self._repeat, callback, *args)
+        """Schedule `callback` at `when`, guarded. Returns the loop's handle."""
+        return self._loop.call_at(when, self.run, callback, *args)
 
     def run(self, callback: Callable[..., object], *args: Any) -> None:
         """Call `callback`, guarded. A ProtocolError is raised to the connection: a broker causes it, not a bug."""
@@ -188,14 +187,20 @@ class GuardedLoop:
             raise
         except Exception as error:
             self._on_bug(error)
-
-    def _repeat(self, callback: Callable[..., object], *args: Any) -> None:
-        try:
-            callback(*args)
-        except Exception as error:
+        except BaseException as error:
+            # Fails the producer: what it has broken off cannot go on.
             self._on_bug(error)
-        except BaseException:
-            self.repeat_soon(callback, *args)
+            raise
+
+    def step(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call `function` in a step of the user's, and return its result. An exception that is no failure of user code fails the producer."""
+        try:
+            return function(*args)
+        except USER_FAILURES:
+            raise
+        except BaseException as error:
+            # Fails the producer: what it has broken off cannot go on.
+            self._on_bug(error)
             raise
 
     def guarded(self, callback: Callable[..., object], *args: Any) -> Callable[[Any], None]:
@@ -271,14 +276,8 @@ class DeadlineTimer:
         """
         self.timer = None
         when = self._earliest()
-        try:
-            if when is not None and when <= now:
-                self._ring(now)
-        except BaseException as error:
-            # What is due rings again.
-            if not isinstance(error, Exception):
-                self.check()
-            raise
+        if when is not None and when <= now:
+            self._ring(now)
         self.check()
 
 
@@ -306,6 +305,7 @@ def run_callbacks(
             context.run(callback, argument)
         except (SystemExit, KeyboardInterrupt):
             raise
+        # Hands the error to the loop, as the loop does with what its own callbacks raise.
         except BaseException as error:
             loop.call_exception_handler(
                 {"message": f"Exception in callback {callback!r}", "exception": error}
@@ -328,6 +328,7 @@ def _run_all(
             callback(argument)
         except (SystemExit, KeyboardInterrupt):
             raise
+        # As above.
         except BaseException as error:
             loop.call_exception_handler(
                 {"message": f"Exception in callback {callback!r}", "exception": error}

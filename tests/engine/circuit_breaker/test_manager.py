@@ -23,6 +23,7 @@ from aioproducer.errors import (
     DeliveryError,
     PartitionUnavailable,
     Persisted,
+    ProducerClosed,
     UsageError,
     WouldBlock,
 )
@@ -878,38 +879,36 @@ async def test_a_breaker_whose_answer_has_no_truth_value_harms_nobody() -> None:
 
 
 class EndOfLoop(BaseException):
-    """Stands for KeyboardInterrupt, or for what `pytest.fail` raises."""
+    """Stands for KeyboardInterrupt."""
 
 
 @pytest.mark.parametrize("function", ["on_send", "on_complete"])
 @jumping
-async def test_what_ends_a_loop_is_raised_outside_the_drain(function: str) -> None:
-    """The batches of the drain are sent. They waited for `delivery_timeout_ms` and longer, and their slots were lost."""
+async def test_what_ends_a_loop_fails_the_producer(function: str) -> None:
+    """The drain or answer that called the breaker cannot go on. Each delivery ends."""
     told: list[str] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda _loop, context: told.append(repr(context["exception"]))
     )
-    own = Own()
-    raises = [EndOfLoop()] * 9
+    own, error = Own(), EndOfLoop()
+    raises: list[EndOfLoop] = []
 
-    def raise_some(*_told: Any) -> bool:
+    def raise_one(*_told: Any) -> bool:
         if raises:
             raise raises.pop()
         return True
 
-    setattr(own, function, raise_some)
-    async with four(circuit_breaker_class=own) as (cluster, producer, _):
-        began = now()
-        for number in range(10):
-            await asyncio.gather(
-                *[
-                    producer.send_and_wait("orders", b"%d" % number, partition=partition)
-                    for partition in range(4)
-                ]
-            )
-        assert now() - began < 1
-        assert cluster.values("orders", BAD) == [b"%d" % number for number in range(10)]
-    assert told == ["EndOfLoop()"] * 9
+    setattr(own, function, raise_one)
+    async with four(circuit_breaker_class=own) as (_, producer, _):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        raises.append(error)
+        deliveries = [await producer.send("orders", b"v", partition=at) for at in range(4)]
+        await asyncio.wait([asyncio.ensure_future(delivery) for delivery in deliveries], timeout=1)
+        assert any(isinstance(delivery.exception(), DeliveryError) for delivery in deliveries)
+        with pytest.raises(ProducerClosed) as caught:
+            await producer.send("orders", b"late")
+        assert caught.value.__cause__ is error
+    assert set(told) == {"EndOfLoop()"}
 
 
 @jumping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from aioproducer.engine.tasks.supervisor import DeadlineTimer, GuardedLoop
+from aioproducer.engine.tasks.supervisor import DeadlineTimer, GuardedLoop, Supervisor
 from aioproducer.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -193,6 +193,58 @@ async def test_what_a_callback_raises_is_told_and_not_raised() -> None:
     await asyncio.sleep(0.001)
     assert ran == [0, 1, 2]
     assert [type(error) for error in told] == [ZeroDivisionError] * 3
+
+
+def test_what_ends_the_loop_is_told_and_raised() -> None:
+    """By a callback, at a time, or in a step of the user's, whose own exceptions are not told."""
+    told: list[BaseException] = []
+    loop = asyncio.new_event_loop()
+    guarded = GuardedLoop(loop, told.append)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    guarded.call_soon(interrupt)
+    guarded.call_at(loop.time(), interrupt)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+    loop.close()
+    with pytest.raises(KeyboardInterrupt):
+        guarded.step(interrupt)
+    assert [type(error) for error in told] == [KeyboardInterrupt] * 3
+    for refused in (ZeroDivisionError, asyncio.CancelledError):
+        with pytest.raises(refused):
+            guarded.step(_raise, refused)
+    assert guarded.step(divmod, 7, 2) == (3, 1)
+    assert len(told) == 3
+
+
+def test_a_task_that_ends_the_loop_is_told_when_that_runs_again() -> None:
+    """A task group raises KeyboardInterrupt bare. The loop gets it once."""
+    told: list[BaseException] = []
+
+    async def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def begin() -> Supervisor:
+        supervisor = Supervisor(told.append)
+        await supervisor.start()
+        supervisor.spawn(asyncio.sleep(1e6), "victim")
+        return supervisor
+
+    with asyncio.Runner() as runner:
+        supervisor = runner.run(begin())
+        loop = runner.get_loop()
+        loop.call_soon(supervisor.spawn, interrupt(), "culprit")
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_forever()
+        runner.run(supervisor.ended())
+    assert [type(error) for error in told] == [KeyboardInterrupt]
+
+
+def _raise(error: type[BaseException]) -> None:
+    raise error
 
 
 @pytest.mark.asyncio
