@@ -258,7 +258,7 @@ class DrainSchedule:
         """Schedule a drain for the next event-loop iteration, which also serves the pending sends."""
         if not self.is_due:
             self.due_since = self._loop.time()
-            # The flag last, as a signal handler may raise here (rule 8 of `core/partition_queues.py`): two drains are harmless.
+            # The flag last, as a signal handler may raise here, in a step of the user's: two drains are harmless, none is not.
             self._loop.call_soon(self._sender.on_turn)
             self.is_due = True
 
@@ -279,11 +279,7 @@ class DrainSchedule:
 
     def on_node(self, node: BrokerNode) -> None:
         """Drain for a broker after its connections changed."""
-        try:
-            self._sender.on_node(node)
-        except BaseException:
-            self.turn()
-            raise
+        self._sender.on_node(node)
 
 
 class Pauses:

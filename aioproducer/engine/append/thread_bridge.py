@@ -258,10 +258,11 @@ class ThreadBridge:
                 self._loop.call_soon(self._take)
 
     def _take_some(self, most: int) -> None:
-        with self._condition:
-            some = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
-        for handed in some:
-            self._take_one(handed)
+        for _ in range(min(most, len(self._queue))):
+            with self._condition:
+                handed = self._queue.popleft() if self._queue else None
+            if handed is not None:
+                self._take_one(handed)
 
     def _take_one(self, handed: _Handed) -> None:
         if not handed.future.set_running_or_notify_cancel():
@@ -269,9 +270,12 @@ class ThreadBridge:
             return
         try:
             taken = self._accept(*handed.record)
-        except Exception as error:
+        # Hands the error to the thread. What is no Exception also ends the loop.
+        except BaseException as error:
             self._left(handed)
             handed.future.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
             return
         if isinstance(taken, Delivery):
             self._left(handed)

@@ -29,6 +29,7 @@ class Flushes:
         admission: Admission,
         sender: Sender,
     ) -> None:
+        self._step = context.loop.step
         self._recorder = context.instruments.recorder
         self._partition_queues = partition_queues
         self._completion = completion
@@ -57,7 +58,7 @@ class Flushes:
             async with asyncio.timeout(timeout):
                 if placed:
                     await asyncio.wait(placed)
-                self._start(flush)
+                self._step(self._start, flush)
                 if flush.pending:
                     await done.wait()
                 if self._failed_batches is not None:
@@ -69,20 +70,16 @@ class Flushes:
             self._completion.unwatch(flush)
         waiting = 0
         if flush.waits:
-            self._start(flush)
+            self._step(self._start, flush)
             waiting = self._admission.waiting
         return FlushSummary(flush.acknowledged, flush.failed, flush.pending + waiting)
 
     def _start(self, flush: Flush) -> None:
         """Close and drain every batch. The flush covers those that have not ended."""
-        try:
-            for queue in self._partition_queues.open_queues():
-                self._partition_queues.close(queue)
-            flush.cover_last(self._partition_queues.incomplete)
-            self._sender.drain_all()
-        except BaseException:
-            self._sender.turn()
-            raise
+        for queue in self._partition_queues.open_queues():
+            self._partition_queues.close(queue)
+        flush.cover_last(self._partition_queues.incomplete)
+        self._sender.drain_all()
 
 
 def _placed(pending: PendingSend) -> asyncio.Future[None]:

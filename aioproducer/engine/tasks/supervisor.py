@@ -192,6 +192,10 @@ class GuardedLoop:
             self._on_bug(error)
             raise
 
+    def fail(self, error: BaseException) -> None:
+        """Fail the producer by what has broken off a step of the user's."""
+        self._on_bug(error)
+
     def step(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call `function` in a step of the user's, and return its result. An exception that is no failure of user code fails the producer."""
         try:
@@ -199,7 +203,7 @@ class GuardedLoop:
         except USER_FAILURES:
             raise
         except BaseException as error:
-            # Fails the producer: what it has broken off cannot go on.
+            # Fails the producer, as above.
             self._on_bug(error)
             raise
 
