@@ -16,7 +16,7 @@ The `Appender` appends a record, or reports that it cannot.
 
 from __future__ import annotations
 
-from asyncio import current_task
+from asyncio import current_task, get_running_loop
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -93,6 +93,8 @@ class Admission:
         transaction: TransactionGate | None,
     ) -> None:
         self._loop = context.loop
+        # Futures and tasks are of the loop itself; to ask for it each time takes 250 ns on CPython 3.11.
+        self._running = get_running_loop()
         self._fast_path = fast_path
         self._loop_budget = loop_budget
         self._appender = appender
@@ -204,7 +206,7 @@ class Admission:
 
     def _paused(self, pending: PendingSend, delivery: Delivery | None) -> PendingSend:
         """Let the task of a send pause until its next slice."""
-        pending.begin(FOR_LOOP_BUDGET)
+        pending.begin(self._running, FOR_LOOP_BUDGET)
         pending.delivery = delivery
         self._pauses.waiting.append(pending)
         self._drains.turn()
@@ -215,12 +217,13 @@ class Admission:
         return self._paused(PendingSend(None), None)
 
     def _is_cancelled(self) -> bool:
-        task = current_task()
+        task = current_task(self._running)
         return task is not None and task.cancelling() > 0
 
     def wait_for(self, obstacle: str, pending: PendingSend) -> PendingSend:
         """Let a new record wait for its obstacle. Returns it."""
-        pending.begin(obstacle, self._loop.time() + self._max_block_ms / 1000)
+        deadline = self._loop.time() + self._max_block_ms / 1000
+        pending.begin(self._running, obstacle, deadline)
         if obstacle in FOR_METADATA:
             assert pending.topic is not None
             if obstacle == FOR_SERIALIZER:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproducer.records.record_batch import NO_HEADERS
 
 if TYPE_CHECKING:
-    from asyncio import Condition, Future, Task
+    from asyncio import AbstractEventLoop, Condition, Future, Task
     from collections import deque
 
     from aioproducer.core.partition_queues import PartitionQueue, TopicRouting
@@ -123,12 +123,7 @@ class PendingSend:
     @property
     def is_waiting(self) -> bool:
         """Return whether the record is not in a batch, and the send is neither cancelled nor given up."""
-        return (
-            self.delivery is None
-            and self.error is None
-            and self.done is not None
-            and not self.done.done()
-        )
+        return self.delivery is None and self.done is not None and not self.done.done()
 
     @property
     def is_aside(self) -> bool:
@@ -150,11 +145,11 @@ class PendingSend:
         """Return whether the record names a partition that the topic does not have."""
         return self.partition is not None and self.partition >= len(routing.queues)
 
-    def begin(self, reason: str, deadline: float = 0.0) -> None:
+    def begin(self, loop: AbstractEventLoop, reason: str, deadline: float = 0.0) -> None:
         """Begin to wait. Numbers grow in the order of the calls."""
         self.number = next(_numbers)
         self.reason, self.deadline = reason, deadline
-        self.done = get_running_loop().create_future()
+        self.done = loop.create_future()
 
     def settle(self, delivery: Any = None, error: Exception | None = None) -> None:
         """Set its result: the record is in a batch, or is given up. `go_on` follows, in the same step or later."""
@@ -218,8 +213,10 @@ def _cancel_again(task: Task[Any], before: int, *message: object) -> None:
 def first(queue: deque[PendingSend]) -> PendingSend | None:
     """Return the first send of a wait queue that still waits; those before it are removed."""
     while queue:
-        if queue[0].is_waiting:
-            return queue[0]
+        head = queue[0]
+        # As `is_waiting`; each send asks several times.
+        if head.delivery is None and (done := head.done) is not None and not done.done():
+            return head
         del queue[0]
     return None
 

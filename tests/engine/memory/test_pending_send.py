@@ -15,7 +15,7 @@ on_condition_and_future = pytest.mark.parametrize("sleeps_in_pool", [True, False
 
 def pending_send(*, sleeps_in_pool: bool = True) -> PendingSend:
     pending = PendingSend("orders", value=b"v")
-    pending.begin(FOR_MEMORY)
+    pending.begin(asyncio.get_running_loop(), FOR_MEMORY)
     pending.pool = BufferPool(1000, lambda: None) if sleeps_in_pool else None
     return pending
 
@@ -269,6 +269,7 @@ async def test_those_that_have_left_are_passed_over_in_call_order() -> None:
     assert list(queue) == sends
     sends[0].settle("a delivery")
     sends[1].settle(error=ValueError())
+    sends[1].go_on()
     assert sends[3].done is not None
     sends[3].done.cancel()
     assert first(queue) is sends[2]
