@@ -229,7 +229,7 @@ class Runtime:
 
     def _accept(self, *record: Any) -> Delivery | PendingSend:
         self.check()
-        return self.parts.accumulator.submit(*record, None)
+        return self.parts.accumulator.submit(*record)
 
     async def send_many(
         self,

@@ -22,7 +22,6 @@ from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
 from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
-from aioproducer.engine.append.transactional_accumulator import TransactionalRecordAccumulator
 from aioproducer.engine.chosen_build import DeliveryContext
 from aioproducer.engine.circuit_breaker.circuit_break_manager import ProducerCircuitBreakManager
 from aioproducer.engine.context import EngineContext
@@ -204,17 +203,13 @@ class EngineParts(ClusterParts):
             if config.interceptors
             else None
         )
-        accumulating = (
+        self.accumulator = RecordAccumulator(
             self.validation,
             self.admission,
             self.appender,
             self.schedule.check,
             self.interception,
-        )
-        self.accumulator = (
-            RecordAccumulator(*accumulating)
-            if gate is None
-            else TransactionalRecordAccumulator(*accumulating, gate)
+            gate,
         )
         fast_path.make_room, fast_path.goes_on, fast_path.tick = (
             self.appender.make_room,

@@ -103,14 +103,14 @@ class ProducerInterceptors:
         """
 
         def intercepted(*given: Any) -> Delivery | PendingSend:
-            *parts, encoding = given
+            parts, rest = given[:6], given[6:]
             begun, self._begun = self._begun, None
             is_begun = begun is not None and all(map(is_, begun[0], parts))
             record = (
                 begun[1] if begun is not None and is_begun else self._sent(ProducerRecord(*parts))
             )
             try:
-                taken: Delivery | PendingSend = accept(*record, encoding)
+                taken: Delivery | PendingSend = accept(*record, *rest)
             except Exception as error:
                 self._on_refused(record, error)
                 raise

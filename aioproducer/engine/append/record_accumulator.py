@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from aioproducer.core.record_validation import Unencoded, check_topic
 from aioproducer.engine.chosen_build import Delivery
 from aioproducer.engine.memory.pending_send import FOR_SERIALIZER, FOR_TOPIC, PendingSend
-from aioproducer.errors import RecordTooLarge
+from aioproducer.errors import KafkaError, RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.serializers import BYTES
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.appender import Appender
     from aioproducer.engine.append.column_batches import ColumnWindow
     from aioproducer.engine.append.interceptors import ProducerInterceptors
+    from aioproducer.engine.transactions.transaction_gate import TransactionGate
     from aioproducer.serializers import Encoding
 
 
@@ -34,9 +35,11 @@ class RecordAccumulator:
     Args:
         check: raises the error that forbids any call now.
         interceptors: called around each record; None: there are none.
+        transaction: takes records while it is open, and may fail of a refused one (TXN-08); None: the producer has no transactions.
 
     Attributes:
-        submit: appends a record or queues it: takes the arguments of `append`, and returns a delivery or the pending send.
+        submit: appends a record or queues it: takes the arguments of `append` and `nowait`, and returns a delivery or the pending send.
+            With `nowait` it raises WouldBlock instead.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class RecordAccumulator:
         appender: Appender,
         check: Callable[[], None],
         interceptors: ProducerInterceptors | None = None,
+        transaction: TransactionGate | None = None,
     ) -> None:
         self._check = check
         self._fast_path = appender.fast_path
@@ -53,13 +57,10 @@ class RecordAccumulator:
         self._check_size = validation.size
         self._encodings = validation.encodings
         self._admission = admission
-        self.submit: Callable[..., Delivery | PendingSend] = self._submit
-        self._now: Callable[..., Delivery] = self._submit_nowait
-        if interceptors is not None:
-            self.submit, self._now = (
-                interceptors.around(self._submit),
-                interceptors.around(self._submit_nowait),
-            )
+        self._transaction = transaction
+        self.submit: Callable[..., Delivery | PendingSend] = (
+            self._submit if interceptors is None else interceptors.around(self._submit)
+        )
 
     async def append(
         self,
@@ -101,7 +102,9 @@ class RecordAccumulator:
         """
         try:
             self._check()
-            return self._now(topic, value, key, partition, timestamp_ms, headers, encoding)
+            return self.submit(  # type: ignore[return-value]
+                topic, value, key, partition, timestamp_ms, headers, encoding, True
+            )
         finally:
             self._fast_path.begun = None
 
@@ -114,26 +117,24 @@ class RecordAccumulator:
         timestamp_ms: Any,
         headers: Any,
         encoding: Encoding | None = None,
+        nowait: bool = False,
     ) -> Delivery | PendingSend:
+        if self._transaction is not None:
+            self._transaction.check_send()
         make = self._validated if self._fast_path.begun is None else self._continued
-        return self._admission.submit(
-            make(topic, value, key, partition, timestamp_ms, headers, encoding)
-        )
+        try:
+            record = make(topic, value, key, partition, timestamp_ms, headers, encoding)
+            return (
+                self._admission.submit_nowait(record) if nowait else self._admission.submit(record)
+            )
+        except KafkaError as error:
+            self._on_refused(topic, error)
+            raise
 
-    def _submit_nowait(
-        self,
-        topic: Any,
-        value: Any,
-        key: Any,
-        partition: Any,
-        timestamp_ms: Any,
-        headers: Any,
-        encoding: Encoding | None = None,
-    ) -> Delivery:
-        make = self._validated if self._fast_path.begun is None else self._continued
-        return self._admission.submit_nowait(
-            make(topic, value, key, partition, timestamp_ms, headers, encoding)
-        )
+    def _on_refused(self, topic: str, error: KafkaError) -> None:
+        # WouldBlock does not fail the transaction: the caller may try again.
+        if self._transaction is not None:
+            self._transaction.on_refused(topic, error)
 
     def _continued(
         self,
@@ -168,14 +169,20 @@ class RecordAccumulator:
             await self._admission.wait(outcome)
 
     def _submit_window(self, topic: str, window: ColumnWindow) -> Delivery | PendingSend:
-        if window.rows == 1:
-            try:
-                self._check_size(topic, OVERHEAD + window.size)
-            except RecordTooLarge as error:
-                raise RecordTooLarge(f"row {window.piece.first + window.at}: {error}") from None
-        record = PendingSend(topic, partition=window.partition, size=window.size)
-        record.window = window
-        return self._admission.submit(record)
+        if self._transaction is not None:
+            self._transaction.check_send()
+        try:
+            if window.rows == 1:
+                try:
+                    self._check_size(topic, OVERHEAD + window.size)
+                except RecordTooLarge as error:
+                    raise RecordTooLarge(f"row {window.piece.first + window.at}: {error}") from None
+            record = PendingSend(topic, partition=window.partition, size=window.size)
+            record.window = window
+            return self._admission.submit(record)
+        except KafkaError as error:
+            self._on_refused(topic, error)
+            raise
 
     async def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic. Waits for its metadata as `append` does."""
