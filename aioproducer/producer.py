@@ -21,9 +21,8 @@ from aioproducer.config.producer_config import (
     with_client_id,
 )
 from aioproducer.core.record_validation import check_topic
-from aioproducer.engine.append.not_started import NOT_STARTED, closed_path
 from aioproducer.engine.append.thread_bridge import FromThread
-from aioproducer.engine.chosen_build import REASON, Delivery
+from aioproducer.engine.chosen_build import REASON, Delivery, EncodingFastPath, FastPath
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.engine.gauges import unready
 from aioproducer.engine.runtime import Runtime
@@ -69,6 +68,9 @@ from aioproducer.topic import KindOf, Topic, encoding_of
 
 __all__ = ["Producer"]
 
+_NOT_STARTED: Final = (
+    "the producer was not started: use `async with Producer(...)`, or `await producer.start()`"
+)
 # The send methods other than `send` and `send_and_wait`, which calls the `send` of a subclass that overrides it.
 _OTHER_WAYS_IN: Final = ("send_nowait", "send_many", "send_columns", "from_thread", "topic")
 # Codes of failed records that Kafka does not call retriable, and that end with the transaction: another one has a new epoch.
@@ -190,7 +192,7 @@ class Producer(Generic[K, V]):
         self._net_settings = partial(
             net_settings, self.config, dialer, resolver, chance, wall_clock
         )
-        self._fast_path = closed_path(self.config)
+        self._fast_path = _closed_path(self.config)
         # If False, `send_and_wait` calls the `send` of the subclass, or the one that replaced `Producer.send`.
         self._is_send_ours = type(self).send is _OURS["send"]
         if not self._is_send_ours:
@@ -231,7 +233,7 @@ class Producer(Generic[K, V]):
         """
         self._check_startable()
         # The old fast path may hold the state of a start that failed.
-        self._fast_path = closed_path(self.config)
+        self._fast_path = _closed_path(self.config)
         self._starting_engine = engine = Runtime(self.config, self._fast_path, self._net_settings())
         try:
             await engine.start(wait=wait)
@@ -293,9 +295,9 @@ class Producer(Generic[K, V]):
         like `KafkaProducer.send`, except that only the awaiting task waits (KIP-286).
         """
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
-        if delivery is None:
+        if not delivery:
             delivery = await self._fast_path.slowly(
-                topic, value, key, partition, timestamp_ms, headers
+                topic, value, key, partition, timestamp_ms, headers, None, delivery
             )
         return delivery
 
@@ -327,9 +329,9 @@ class Producer(Generic[K, V]):
                 )
             )
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
-        if delivery is None:
+        if not delivery:
             delivery = await self._fast_path.slowly(
-                topic, value, key, partition, timestamp_ms, headers
+                topic, value, key, partition, timestamp_ms, headers, None, delivery
             )
         return await delivery
 
@@ -350,11 +352,11 @@ class Producer(Generic[K, V]):
             The other errors of `send`. After each of them, and after WouldBlock, the record was not queued.
         """
         delivery = self._fast_path.append(topic, value, key, partition, timestamp_ms, headers)
-        return (
-            delivery
-            if delivery is not None
-            else self._fast_path.now(topic, value, key, partition, timestamp_ms, headers)
-        )
+        if not delivery:
+            delivery = self._fast_path.now(
+                topic, value, key, partition, timestamp_ms, headers, None, delivery
+            )
+        return delivery
 
     async def send_many(
         self,
@@ -493,7 +495,7 @@ class Producer(Generic[K, V]):
         if self._engine is None:
             if self._starting_engine is not None:
                 self._starting_engine.check_place()
-            raise ProducerClosed(NOT_STARTED)
+            raise ProducerClosed(_NOT_STARTED)
         return self._engine
 
     async def flush(self, timeout: float | timedelta | None = None) -> FlushSummary:
@@ -912,6 +914,26 @@ class Producer(Generic[K, V]):
 _OURS: Final[Mapping[str, Any]] = {
     name: getattr(Producer, name) for name in ("send", *_OTHER_WAYS_IN)
 }
+
+
+# These reference no producer, so that an engine does not keep its producer from being collected.
+
+
+async def _send(*_record: Any) -> Delivery:
+    raise ProducerClosed(_NOT_STARTED)
+
+
+def _send_now(*_record: Any) -> Delivery:
+    raise ProducerClosed(_NOT_STARTED)
+
+
+def _closed_path(config: ProducerConfig) -> FastPath:
+    """Return a fast path on which every send raises ProducerClosed, until an engine opens it."""
+    has_hooks = config.interceptors or config.partitioner is not None
+    encodes = config.key_serializer is not None or config.value_serializer is not None
+    path = (EncodingFastPath if encodes and not has_hooks else FastPath)(lambda: 0, _send)
+    path.now = _send_now
+    return path
 
 
 def _warn_of_other_ways_in(kind: type[Producer[Any, Any]]) -> None:

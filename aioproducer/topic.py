@@ -91,9 +91,9 @@ class Topic(Generic[K, V]):
         delivery = fast_path.append_encoded(
             self.name, value, key, partition, timestamp_ms, headers, self._encoding
         )
-        if delivery is None:
+        if not delivery:
             delivery = await fast_path.slowly(
-                self.name, value, key, partition, timestamp_ms, headers, self._encoding
+                self.name, value, key, partition, timestamp_ms, headers, self._encoding, delivery
             )
         return delivery
 
@@ -116,9 +116,9 @@ class Topic(Generic[K, V]):
         delivery = fast_path.append_encoded(
             self.name, value, key, partition, timestamp_ms, headers, self._encoding
         )
-        if delivery is None:
+        if not delivery:
             delivery = await fast_path.slowly(
-                self.name, value, key, partition, timestamp_ms, headers, self._encoding
+                self.name, value, key, partition, timestamp_ms, headers, self._encoding, delivery
             )
         return await delivery
 
@@ -141,13 +141,11 @@ class Topic(Generic[K, V]):
         delivery = fast_path.append_encoded(
             self.name, value, key, partition, timestamp_ms, headers, self._encoding
         )
-        return (
-            delivery
-            if delivery is not None
-            else fast_path.now(
-                self.name, value, key, partition, timestamp_ms, headers, self._encoding
+        if not delivery:
+            delivery = fast_path.now(
+                self.name, value, key, partition, timestamp_ms, headers, self._encoding, delivery
             )
-        )
+        return delivery
 
     async def send_many(
         self, records: Iterable[V | Record[K, V] | None] | AsyncIterable[V | Record[K, V] | None]

@@ -18,6 +18,7 @@ __all__ = [
     "SLICE_RECORDS",
     "Delivery",
     "DeliveryContext",
+    "Encoded",
     "EncodingFastPath",
     "FastPath",
     "MemoryRecordsBuilder",
@@ -47,7 +48,7 @@ _result, _delivery, _builder, _fast_path = (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproducer.engine.append.fast_path import EncodingFastPath, FastPath, here
+    from aioproducer.engine.append.fast_path import Encoded, EncodingFastPath, FastPath, here
     from aioproducer.engine.delivery.delivery import Delivery, are_in_order, make_delivery, wake
     from aioproducer.engine.delivery.produce_request_result import (
         DeliveryContext,
@@ -63,11 +64,8 @@ else:
     # Only the compiled build can remove an acknowledged batch's result from the cyclic collector; None: plain Python leaves it there.
     uncollected = None if REASON else _delivery.uncollected
     MemoryRecordsBuilder, measured = _builder.MemoryRecordsBuilder, _builder.measured
-    EncodingFastPath, FastPath, here = (
-        _fast_path.EncodingFastPath,
-        _fast_path.FastPath,
-        _fast_path.here,
-    )
+    Encoded, here = _fast_path.Encoded, _fast_path.here
+    EncodingFastPath, FastPath = _fast_path.EncodingFastPath, _fast_path.FastPath
 
 FULL: Final[MemoryRecordsBuilder] = _builder.FULL
 RECORD_OVERHEAD: Final[int] = _builder.RECORD_OVERHEAD

@@ -9,7 +9,6 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.send_columns import SendColumns
 from aioproducer.engine.append.send_many import SendMany
 from aioproducer.engine.append.thread_bridge import LOOP_CLOSED, ThreadBridge
@@ -113,7 +112,7 @@ class Runtime:
             raise
         # A task may have failed while the start went on.
         if self.failure is None:
-            self._fast_path.here = here()
+            self.parts.fast_path.here = here()
         self._fast_path.slowly, self._fast_path.now = (
             self.parts.accumulator.append,
             self.parts.accumulator.append_nowait,
@@ -244,9 +243,9 @@ class Runtime:
         """
         self.check()
         is_encoded = encoding is not BYTES and not (
-            encoding is None and self._fast_path.encodings is None
+            encoding is None and self.parts.fast_path.encodings is None
         )
-        singly = is_encoded or has_hooks(self._config)
+        singly = is_encoded or self.parts.accumulator.has_hooks
         return await self._send_many(send).send(topic, records, singly=singly)
 
     def _send_many(self, send: Callable[..., Awaitable[Delivery]]) -> SendMany:
@@ -254,7 +253,7 @@ class Runtime:
         return SendMany(
             self._config,
             self.loop,
-            self._fast_path,
+            parts.fast_path,
             parts.loop_budget,
             parts.appender,
             parts.accumulator,
@@ -373,8 +372,8 @@ class Runtime:
 
     def forget_fork(self) -> None:
         """Close the fast path in a forked child, so that `check` refuses every send, and let go of the parent's connections."""
-        self._fast_path.fast = {}
-        self._fast_path.here = None
+        self.parts.fast_path.fast = {}
+        self.parts.fast_path.here = None
         self._fast_path.slowly, self._fast_path.now = (
             self.parts.accumulator.append,
             self.parts.accumulator.append_nowait,

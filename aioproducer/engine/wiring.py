@@ -17,12 +17,11 @@ from aioproducer.core.sequence_numbers import NO_IDENTITY, Idempotence
 from aioproducer.engine import chosen_build
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.append.appender import Appender
-from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD, BatchSizing, settle
+from aioproducer.engine.append.batch_sizing import BatchSizing, settle
 from aioproducer.engine.append.interceptors import ProducerInterceptors
 from aioproducer.engine.append.loop_budget import DrainSchedule, LoopBudget
-from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.append.record_accumulator import RecordAccumulator
-from aioproducer.engine.chosen_build import DeliveryContext
+from aioproducer.engine.chosen_build import DeliveryContext, FastPath
 from aioproducer.engine.circuit_breaker.circuit_break_manager import ProducerCircuitBreakManager
 from aioproducer.engine.context import EngineContext
 from aioproducer.engine.delivery.completion_queue import CompletionQueue
@@ -50,8 +49,6 @@ from aioproducer.records.compression import CompressionRatios
 
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
-    from aioproducer.engine.append.hooked_path import HookedFastPath
-    from aioproducer.engine.chosen_build import FastPath
     from aioproducer.engine.resolver_runtime import ResolverRuntime
     from aioproducer.engine.runtime import Runtime
     from aioproducer.model import Compression
@@ -138,6 +135,11 @@ class EngineParts(ClusterParts):
             loop, self.unhandled_failures.on_failure, settings.wall_clock
         )
         watch = self.delivery_context.watch
+        # Interceptors and a partitioner of the user's come before a record is appended. So `send` finds its fast path closed, and this one
+        # takes what they have made.
+        if config.interceptors or config.partitioner is not None:
+            fast_path = FastPath(fast_path.tick, fast_path.slowly)
+        self.fast_path = fast_path
         self.loop_budget = LoopBudget(loop, fast_path)
         self.schedule = DrainSchedule(
             guard, fast_path, self.loop_budget, self.delivery_context.now_ms, runtime.check
@@ -221,10 +223,6 @@ class EngineParts(ClusterParts):
         fast_path.encodings = (
             None if self.validation.encodings.is_plain else self.validation.encodings.by_topic
         )
-        if has_hooks(config):
-            hooked = cast("HookedFastPath", fast_path)
-            hooked.interception, hooked.choose = self.interception, self.appender.partitioner
-            hooked.longest = room.first - MOST_OVERHEAD
 
         # Requests
         self.circuit_break_manager = (

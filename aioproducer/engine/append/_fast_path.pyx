@@ -59,7 +59,7 @@ cdef extern from "Python.h":
 SOURCE = SOURCE_CRC
 SLICE_BYTES = 131_072
 SLICE_RECORDS = twin.SLICE_RECORDS
-Begun = twin.Begun
+Encoded = twin.Encoded
 
 cdef Py_ssize_t _SLICE_RECORDS = SLICE_RECORDS
 cdef bytes _NO_HEADERS = b"\0"
@@ -200,7 +200,7 @@ cdef class FastPath:
 
     cdef public dict fast
     cdef public dict encodings
-    cdef public object turn_ms, tick, make_room, goes_on, slowly, now, begun
+    cdef public object turn_ms, tick, make_room, goes_on, slowly, now
     cdef object timed_by, clock
     cdef public Py_ssize_t taken
     cdef public bint takes_headers
@@ -218,7 +218,6 @@ cdef class FastPath:
         self.takes_headers = True
         self.tick = tick
         self.encodings = None
-        self.begun = None
         self.goes_on = lambda: True
         self.make_room = lambda routing, queue, key, value: None
         self.slowly = slowly
@@ -250,7 +249,7 @@ cdef class FastPath:
         return self.append_bytes(topic, value, key, partition, timestamp_ms, headers)
 
     def append_encoded(self, topic, value, key, partition, timestamp_ms, headers, encoding):
-        """Encode a record and append it, as `append` does. What was encoded and not appended is `begun`.
+        """Encode a record and append it, as `append` does. Returns its delivery, or what the slow path takes: None, or what was encoded.
 
         `encoding`: how its key and value become bytes; None: as `encodings` has it.
 
@@ -283,7 +282,7 @@ cdef class FastPath:
         return self.append_dressed(routing, value, key, partition, timestamp_ms, headers)
 
     @cython.final
-    cdef Delivery encode_and_append(
+    cdef object encode_and_append(
         self, object topic, object value, object key, object partition, object timestamp_ms, object headers, object encoding
     ):
         cdef Steps steps
@@ -314,9 +313,7 @@ cdef class FastPath:
             if not PyBytes_CheckExact(encoded_value):
                 encoded_value, given = serializers.finish("value", steps.value.shape, topic, given, encoded_value)
         delivery = self.append_here(topic, encoded_value, encoded_key, partition, timestamp_ms, given)
-        if delivery is None:
-            self.begun = Begun((topic, value, key), encoded_value, encoded_key, given)
-        return delivery
+        return delivery if delivery is not None else Encoded((encoded_value, encoded_key, given))
 
     @cython.final
     cdef object encoded(self, Step step, object topic, object headers, object value):

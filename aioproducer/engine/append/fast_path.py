@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from asyncio import get_running_loop
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aioproducer.interfaces import USER_FAILURES
 from aioproducer.serializers import BYTES, OF_VALUE, failure, finish
@@ -16,10 +16,8 @@ from aioproducer.serializers import BYTES, OF_VALUE, failure, finish
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aioproducer.core.partition_queues import TopicRouting
     from aioproducer.engine.delivery.delivery import Delivery
     from aioproducer.engine.observability.diagnostics import SlowCallbacks
-    from aioproducer.model import Headers
     from aioproducer.serializers import Encoding
 
 # Identifies the running loop in less than 30 ns. CPython 3.11's get_running_loop asks the kernel for the process each time (250 ns).
@@ -34,20 +32,16 @@ _NOT_CALLED: Final = object()
 _NOT_RETURNED: Final = object()
 
 
-class Begun(NamedTuple):
-    """Holds what the fast path did for a record that it then left to the slow path: the user's functions are called once for a record.
+class Encoded(tuple[Any, ...]):
+    """Holds the value, key and headers of a record that the fast path has encoded and leaves to the slow path: a serializer is called once.
 
-    Attributes:
-        given: the topic, the value and the key of the call, or of the record that the interceptors made of it.
-        value, key, headers: the record's now, encoded.
-        chosen: the topic routing that the user's partitioner was given, and the partition that it chose; None: it was not called.
+    It is false, as None is: the record is not appended.
     """
 
-    given: tuple[Any, Any, Any]
-    value: bytes | None
-    key: bytes | None
-    headers: Headers
-    chosen: tuple[TopicRouting, int] | None = None
+    __slots__ = ()
+
+    def __bool__(self) -> Literal[False]:
+        return False
 
 
 class FastPath:
@@ -65,14 +59,12 @@ class FastPath:
             Without a routing as its first argument, it goes to the partition that did not take it.
         encodings: how keys and values become bytes by the options, by topic; None: they are bytes.
         watch: times the serializers; `clock` and `slow_after` are its own, where they are read for each record.
-        begun: the record that the last call encoded, and left to the slow path; None: there is none.
-        slowly: called for every send that is not fast, with the arguments of `send`.
+        slowly: called for every send that is not fast, with the arguments of `append_encoded` and what that returned.
         now: called like `slowly`, for sends that must not wait.
     """
 
     __slots__ = (
         "_watch",
-        "begun",
         "clock",
         "encodings",
         "fast",
@@ -103,7 +95,6 @@ class FastPath:
         self._watch: SlowCallbacks
         self.clock: Callable[[], float]
         self.slow_after: float
-        self.begun: Begun | None = None
         self.slowly: Callable[..., Awaitable[Delivery]] = slowly
         self.now: Callable[..., Delivery]
 
@@ -119,15 +110,16 @@ class FastPath:
 
     def append(
         self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any
-    ) -> Delivery | None:
+    ) -> Delivery | Encoded | None:
         """Append a record of bytes to its partition's open batch. Returns its delivery, or None: the record takes the slow path.
 
         The slow path raises the error of a record that is not valid.
         """
         try:
-            routing = self.fast[topic]
+            # Of a producer with interceptors or a partitioner, this fast path is never `here`: no exception comes of its empty table.
             if partition is not None or timestamp_ms is not None or headers or here() != self.here:
                 return None
+            routing = self.fast[topic]
             queue = (
                 routing.sticky
                 if key is None
@@ -164,8 +156,8 @@ class FastPath:
         timestamp_ms: Any,
         headers: Any,
         encoding: Encoding | None,
-    ) -> Delivery | None:
-        """Encode a record and append it, as `append` does. What was encoded and not appended is `begun`.
+    ) -> Delivery | Encoded | None:
+        """Encode a record and append it, as `append` does. Returns its delivery, or what the slow path takes: None, or what was encoded.
 
         `encoding`: how its key and value become bytes; None: as `encodings` has it.
 
@@ -235,22 +227,20 @@ class FastPath:
         headers: Any,
         encoding: Encoding | None,
         encoded: Any,
-    ) -> Delivery | None:
+    ) -> Delivery | Encoded | None:
         """Append a record of bytes, one that an open batch did not take, or one that needs more than one plain function."""
         if encoding is BYTES or (encoding is None and self.encodings is None):
             return FastPath.append(self, topic, value, key, partition, timestamp_ms, headers)
         if encoded is _NOT_CALLED:
             return self._append_any(topic, value, key, partition, timestamp_ms, headers, encoding)
-        return self._append_again(topic, value, key, encoded)
+        return self._append_again(topic, key, encoded)
 
-    def _append_again(self, topic: str, value: Any, key: Any, encoded: Any) -> Delivery | None:
+    def _append_again(self, topic: str, key: Any, encoded: Any) -> Delivery | Encoded:
         """Append a record that was encoded and that its open batch did not take, where there is room."""
         if type(encoded) is not bytes:
             encoded = finish("value", OF_VALUE, topic, (), encoded)[0]
         delivery = FastPath.append(self, topic, encoded, key, None, None, ())
-        if delivery is None:
-            self.begun = Begun((topic, value, key), encoded, key, ())
-        return delivery
+        return Encoded((encoded, key, ())) if delivery is None else delivery
 
     def _append_any(
         self,
@@ -261,7 +251,7 @@ class FastPath:
         timestamp_ms: Any,
         headers: Any,
         encoding: Encoding | None,
-    ) -> Delivery | None:
+    ) -> Delivery | Encoded | None:
         """Encode any record and append it, if its encoders are prepared."""
         try:
             # Asked before a serializer is called, and again after it, which may have sent, too.
@@ -286,9 +276,7 @@ class FastPath:
         delivery = (
             None if changed else FastPath.append(self, topic, encoded, encoded_key, None, None, ())
         )
-        if delivery is None:
-            self.begun = Begun((topic, value, key), encoded, encoded_key, changed)
-        return delivery
+        return Encoded((encoded, encoded_key, changed)) if delivery is None else delivery
 
 
 class EncodingFastPath(FastPath):
@@ -296,19 +284,13 @@ class EncodingFastPath(FastPath):
 
     __slots__ = ()
 
-    def __init__(self, tick: Callable[[], int], slowly: Callable[..., Awaitable[Delivery]]) -> None:
-        super().__init__(tick, slowly)
-        # None is prepared before the producer has started.
-        self.encodings: dict[str, Encoding] | None = {}
-
     def append(
         self, topic: str, value: Any, key: Any, partition: Any, timestamp_ms: Any, headers: Any
-    ) -> Delivery | None:
+    ) -> Delivery | Encoded | None:
         """Encode a record as the options say and append it, as `FastPath.append_encoded` does."""
-        assert self.encodings is not None
         try:
-            encoding = self.encodings[topic]
-        # TypeError: no topic has that hash. KeyError: the slow path makes the encoding.
+            encoding = self.encodings[topic]  # type: ignore[index]
+        # TypeError: no topic has that hash, or the producer has not started. KeyError: the slow path makes the encoding.
         except (KeyError, TypeError):
             return None
         return self.append_encoded(topic, value, key, partition, timestamp_ms, headers, encoding)

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import traceback
 from functools import partial
-from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproducer.core.record_validation import header_pairs
@@ -23,6 +22,7 @@ from aioproducer.model import ProducerRecord, exact_int
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aioproducer.engine.append.fast_path import Encoded
     from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.metrics.registry import Metrics
@@ -71,46 +71,26 @@ class ProducerInterceptors:
             if one is not each and callable(getattr(one, "close", None)):
                 self._own.append(self._methods["close"][-1])
         self._on_send = self._methods["on_send"]
-        # The record that the fast path left to the slow path: as it was given, and as the interceptors made it.
-        self._begun: tuple[ProducerRecord, ProducerRecord] | None = None
 
-    def append(
-        self, put: Callable[..., Delivery | None], given: ProducerRecord, encoding: Encoding | None
-    ) -> Delivery | None:
-        """Append a record with interceptors around it, on the fast path. Returns its delivery, or None: it takes the slow path.
+    def around(
+        self, accept: Callable[..., Delivery | PendingSend]
+    ) -> Callable[..., Delivery | PendingSend]:
+        """Return `accept`, which is `RecordAccumulator.submit`, with interceptors around it."""
 
-        Args:
-            put: encodes a record and appends it: takes its fields and `encoding`.
-            given: the record as the caller gave it.
-            encoding: how it becomes bytes; None: as the options say.
-        """
-        record = self._sent(given)
-        try:
-            delivery = put(*record, encoding)
-        except Exception as error:
-            self._on_refused(record, error)
-            raise
-        if delivery is None:
-            self._begun = given, record
-        else:
-            self._follow(record.headers, delivery)
-        return delivery
-
-    def around(self, accept: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `accept` with interceptors around it. The result returns a delivery or a pending send, or raises, as `accept` does.
-
-        `on_send` is not called for a record for which the fast path has called it.
-        """
-
-        def intercepted(*given: Any) -> Delivery | PendingSend:
-            parts, rest = given[:6], given[6:]
-            begun, self._begun = self._begun, None
-            is_begun = begun is not None and all(map(is_, begun[0], parts))
-            record = (
-                begun[1] if begun is not None and is_begun else self._sent(ProducerRecord(*parts))
-            )
+        def intercepted(
+            topic: Any,
+            value: Any,
+            key: Any,
+            partition: Any,
+            timestamp_ms: Any,
+            headers: Any,
+            encoding: Encoding | None = None,
+            encoded: Encoded | None = None,
+            nowait: bool = False,
+        ) -> Delivery | PendingSend:
+            record = self._sent(ProducerRecord(topic, value, key, partition, timestamp_ms, headers))
             try:
-                taken: Delivery | PendingSend = accept(*record, *rest)
+                taken = accept(*record, encoding, encoded, nowait)
             except Exception as error:
                 self._on_refused(record, error)
                 raise

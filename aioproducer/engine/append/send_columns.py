@@ -22,7 +22,6 @@ from aioproducer.core.record_validation import (
     check_topic,
 )
 from aioproducer.engine.append.column_batches import ColumnWindow
-from aioproducer.engine.append.not_started import has_hooks
 from aioproducer.engine.delivery.deliveries import Deliveries
 from aioproducer.errors import MetadataTimeout, RecordTooLarge
 from aioproducer.model import Record
@@ -133,7 +132,7 @@ class SendColumns:
     ) -> None:
         try:
             await self._send_many.send_chunks(
-                topic, _records(table, partition), deliveries, singly=has_hooks(self._config)
+                topic, _records(table, partition), deliveries, singly=self._accumulator.has_hooks
             )
         except (MetadataTimeout, RecordTooLarge) as error:
             raise _of_row(len(deliveries), error) from error.__cause__

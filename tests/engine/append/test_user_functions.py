@@ -1,4 +1,4 @@
-"""The fast path of a producer with interceptors or a partitioner of its own (`aioproducer.engine.append.hooked_path`)."""
+"""The user's functions around a record: interceptors, serializers and a partitioner, each called once, on the fast and the slow path."""
 
 from __future__ import annotations
 
@@ -83,16 +83,19 @@ FULL: dict[str, Any] = {
 def slow_sends(producer: Producer[Any, Any]) -> list[object]:
     """Return a list of the values that take the slow path from now on."""
     taken: list[object] = []
-    slowly, now = producer._fast_path.slowly, producer._fast_path.now
 
-    def noted(path: Any) -> Any:
-        def send(topic: str, value: object, *rest: object) -> Any:
-            taken.append(value)
-            return path(topic, value, *rest)
+    def noted(submit: Any) -> Any:
+        def note(record: Any) -> Any:
+            taken.append(record.value)
+            return submit(record)
 
-        return send
+        return note
 
-    producer._fast_path.slowly, producer._fast_path.now = noted(slowly), noted(now)
+    assert producer._engine is not None
+    admission: Any = producer._engine.parts.admission
+    admission.submit, admission.submit_nowait = map(
+        noted, (admission.submit, admission.submit_nowait)
+    )
     return taken
 
 
@@ -237,6 +240,34 @@ async def test_errors_of_the_other_functions_reach_the_interceptor() -> None:
         ]
 
 
+@pytest.mark.parametrize("kinds", SOME)
+@jumping
+async def test_headers_of_a_serializer_stay_with_the_record(kinds: tuple[str, ...]) -> None:
+    """An encoder gives headers with the bytes. Each function is called once."""
+    steps = Steps()
+
+    class Encoder:
+        def encode(self, value: bytes, headers: Headers) -> tuple[bytes, Headers]:
+            steps.made.append(("serializer", value))
+            return value, (*headers, ("schema", b"1"))
+
+    class Prepared:
+        async def prepare(self, _topic: str) -> Encoder:
+            return Encoder()
+
+    options = {**steps.options(*kinds), "value_serializer": Prepared()}
+    async with running(**options, linger_ms=50) as (cluster, producer):
+        for value in (b"0", b"1", b"2"):
+            await producer.send("orders", value, b"k")
+        await producer.flush()
+        records = [*cluster.records("orders", 0), *cluster.records("orders", 1)]
+        assert [(record.value, record.headers) for record in records] == [
+            (value, (("schema", b"1"),)) for value in (b"0", b"1", b"2")
+        ]
+    for kind in ("interceptor", "serializer", "partitioner"):
+        assert steps.of(kind) in ([], [b"0", b"1", b"2"])
+
+
 @jumping
 async def test_one_that_sends_itself() -> None:
     """Each record of the caller brings along one of the interceptor's, which it sends from `on_send`, as the caller's is begun."""
@@ -285,7 +316,7 @@ async def test_none_is_called_after_stop(kinds: tuple[str, ...]) -> None:
 async def test_another_thread_is_refused_before_any_function_is_called(
     kinds: tuple[str, ...],
 ) -> None:
-    """`send_nowait` in another thread raises ProducerClosed, also in the event-loop iteration of a send."""
+    """A send in another thread raises ProducerClosed, also in the event-loop iteration of a send."""
     steps = Steps()
     async with running(**steps.options(*kinds)) as (_, producer):
         await producer.send("orders", b"first")
@@ -293,6 +324,10 @@ async def test_another_thread_is_refused_before_any_function_is_called(
         steps.made.clear()
         with ThreadPoolExecutor(1) as pool, pytest.raises(ProducerClosed):
             pool.submit(producer.send_nowait, "orders", b"x").result()
+        producer.send_nowait("orders", b"of this iteration")
+        steps.made.clear()
+        with ThreadPoolExecutor(1) as pool, pytest.raises(ProducerClosed):
+            pool.submit(asyncio.run, producer.send("orders", b"x")).result()
         assert steps.made == []
 
 
@@ -327,7 +362,8 @@ async def test_a_refused_record_leaves_nothing_for_the_next_one(topic: str) -> N
             with pytest.raises(KafkaError):
                 async with producer.transaction():
                     await producer.send("orders", {"v": "first"})
-                    await producer.send("orders", value)
+                    with pytest.raises(KafkaError):
+                        await producer.send("orders", value)
             value["v"] = "2"
             async with producer.transaction():
                 # A record with a time takes the slow path.
