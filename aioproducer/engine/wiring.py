@@ -87,7 +87,7 @@ class ClusterParts:
             observer=self.instruments,
             cluster_id=lambda: view.cluster_id,
             on_another_cluster=metadata.request_brokers,
-            on_broken=runtime.on_bug,
+            step=guard.step,
         )
         self.token_keeper = None if settings.security is None else settings.security.tokens
         assert isinstance(config.bootstrap_servers, tuple)

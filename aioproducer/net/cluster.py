@@ -228,7 +228,7 @@ class BrokerNode:
             self._unmute.cancel()
         else:
             self.settings.observer.throttled(self.broker, milliseconds)
-        self._unmute = self._loop.call_at(until, self._on_unmuted)
+        self._unmute = self._loop.call_at(until, self.settings.step, self._on_unmuted)
         self._unmuted.clear()
         for broker_connection in (self.produce, self.control):
             if broker_connection.connection is not None:
@@ -246,8 +246,8 @@ class BrokerNode:
                 )
 
     def _on_unmuted(self) -> None:
-        self._unmuted.set()
         self._unmute = None
+        self._unmuted.set()
         self.changed()
 
     def changed(self) -> None:

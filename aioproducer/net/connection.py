@@ -51,6 +51,11 @@ _new_tuple = tuple.__new__
 _HELD = 1.0
 
 
+def call(callback: Callable[..., object], *args: Any) -> object:
+    """Call `callback`: the step of a connection without a producer."""
+    return callback(*args)
+
+
 class Answer(NamedTuple):
     """Holds an undecoded answer, which was read at the loop's time `at`. Its message begins at `offset` of the frame."""
 
@@ -87,7 +92,7 @@ class Connection:
         max_in_flight: number of slots for produce requests.
         max_idle: seconds without a request after which the connection is closed; 0: never (`connections_max_idle_ms`).
         traffic: counts the requests and answers; None: nobody does.
-        on_broken: called with what has broken off a callback of the stream, such as KeyboardInterrupt.
+        step: calls the callbacks of the stream and of timers, and fails the producer by what breaks one off, such as KeyboardInterrupt.
 
     Attributes:
         in_flight_requests: the unanswered requests and the slots.
@@ -119,10 +124,10 @@ class Connection:
         max_in_flight: int,
         max_idle: float = 0.0,
         traffic: Traffic | None = None,
-        on_broken: Callable[[BaseException], object] = lambda _: None,
+        step: Callable[..., object] = call,
     ) -> None:
         self.where = where
-        self._on_broken = on_broken
+        self._step = step
         self._traffic = traffic
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.agreed: Mapping[ApiKey, int] = {}
@@ -164,30 +169,29 @@ class Connection:
         self._write = writer_of(transport)
         self.used_at = self._loop.time()
         if self._max_idle:
-            self._idle_timer = self._loop.call_later(self._max_idle, self._on_idle)
+            self._idle_timer = self._loop.call_later(self._max_idle, self._step, self._on_idle)
 
     def data_received(self, data: Buffer) -> None:
         """Pass each whole frame to the oldest request. On Windows, asyncio before Python 3.12 gives bytearrays."""
+        self._step(self._receive, data)
+
+    def _receive(self, data: Buffer) -> None:
         try:
             for frame in self.frames.feed(data):
                 self._on_frame(frame)
             self.frames.check()
         except ProtocolError as error:
             self.abort(error)
-        except Exception:
-            raise
-        except BaseException as error:
-            # Fails the producer: an answer that is broken off is lost.
-            self._on_broken(error)
-            raise
 
     def eof_received(self) -> None:
         """Return None, by which asyncio closes the connection after the broker closed its side."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the pending requests, the oldest first, and call `on_lost`. A second call changes nothing."""
-        if self.is_lost:
-            return
+        if not self.is_lost:
+            self._step(self._end, exc)
+
+    def _end(self, exc: Exception | None) -> None:
         cause = self.cause
         if cause is None:
             hint = self.close_hint if self.in_flight_requests.requests else ""
@@ -205,21 +209,14 @@ class Connection:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-        try:
-            while self.in_flight_requests.requests:
-                self._call(self.in_flight_requests.requests.popleft().on_answer, cause)
-            while self._unanswered:
-                self._call(self._unanswered.popleft(), cause)
-            held, self.held = self.held, None
-            for _, on_end in held or ():
-                self._call(on_end, cause)
-            self._on_lost(self)
-        except Exception:
-            raise
-        except BaseException as error:
-            # Fails the producer: the requests that are left would wait for ever.
-            self._on_broken(error)
-            raise
+        while self.in_flight_requests.requests:
+            self._call(self.in_flight_requests.requests.popleft().on_answer, cause)
+        while self._unanswered:
+            self._call(self._unanswered.popleft(), cause)
+        held, self.held = self.held, None
+        for _, on_end in held or ():
+            self._call(on_end, cause)
+        self._on_lost(self)
 
     def pause_writing(self) -> None:
         """Set `is_paused`, because the write buffer is full."""
@@ -228,16 +225,12 @@ class Connection:
     def resume_writing(self) -> None:
         """Clear `is_paused`, because the write buffer is no longer full. Requests that get no answer complete."""
         self.is_paused = False
-        try:
-            while self._unanswered and not self.is_paused:
-                self._call(self._unanswered.popleft(), None)
-            self._on_writable()
-        except Exception:
-            raise
-        except BaseException as error:
-            # As in `connection_lost`.
-            self._on_broken(error)
-            raise
+        self._step(self._go_on)
+
+    def _go_on(self) -> None:
+        while self._unanswered and not self.is_paused:
+            self._call(self._unanswered.popleft(), None)
+        self._on_writable()
 
     # Requests
 
@@ -289,7 +282,7 @@ class Connection:
         `on_answer` is called once, later, with the answer or with the error that ended the connection.
         """
         if self.cause is not None:
-            self._loop.call_soon(self._call, on_answer, self.cause)
+            self._loop.call_soon(self._step, self._call, on_answer, self.cause)
             return
         if self.held is not None and key not in _AUTHENTICATION:
             self.held.append(
@@ -316,7 +309,7 @@ class Connection:
         If the connection ends first, `on_written` is called with the error that ended it.
         """
         if self.cause is not None:
-            self._loop.call_soon(self._call, on_written, self.cause)
+            self._loop.call_soon(self._step, self._call, on_written, self.cause)
             return
         if self.held is not None:
             self.held.append(
@@ -327,7 +320,7 @@ class Connection:
         if self.is_paused or self.cause is not None:
             self._unanswered.append(on_written)
         else:
-            self._loop.call_soon(self._call, on_written, None)
+            self._loop.call_soon(self._step, self._call, on_written, None)
 
     async def ask(self, key: ApiKey, version: int, message: Any, timeout: float) -> Answer:
         """Send a request and wait for its answer. Returns the answer.
@@ -472,7 +465,7 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
         self._armed_for = deadline
-        self._timer = self._loop.call_at(deadline, self._on_timer)
+        self._timer = self._loop.call_at(deadline, self._step, self._on_timer)
 
     def _on_timer(self) -> None:
         """Judge the requests two event-loop iterations later.
@@ -481,10 +474,10 @@ class Connection:
         """
         # No other timer is armed until `_judge` has run.
         self._armed_for = -math.inf
-        self._timer = self._loop.call_soon(self._on_next_iteration, self._loop.time())
+        self._timer = self._loop.call_soon(self._step, self._on_next_iteration, self._loop.time())
 
     def _on_next_iteration(self, now: float) -> None:
-        self._timer = self._loop.call_soon(self._judge, now)
+        self._timer = self._loop.call_soon(self._step, self._judge, now)
 
     def _judge(self, now: float) -> None:
         """End the connection if a request passed its deadline by `now`, the time at which the timer fired."""
@@ -509,11 +502,13 @@ class Connection:
         now = self._loop.time()
         # an authentication is no use of the connection, and is soon over
         if self.held is not None:
-            self._idle_timer = self._loop.call_at(now + _HELD, self._on_idle)
+            self._idle_timer = self._loop.call_at(now + _HELD, self._step, self._on_idle)
             return
         idle_at = now if self.in_flight_requests or self._unanswered else self.used_at
         if now < idle_at + self._max_idle:
-            self._idle_timer = self._loop.call_at(idle_at + self._max_idle, self._on_idle)
+            self._idle_timer = self._loop.call_at(
+                idle_at + self._max_idle, self._step, self._on_idle
+            )
             return
         self.close()
 

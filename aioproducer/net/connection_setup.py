@@ -140,7 +140,7 @@ class ConnectionSetup:
             max_in_flight=settings.max_in_flight,
             max_idle=settings.max_idle,
             traffic=settings.observer.traffic(self._broker.node_id),
-            on_broken=settings.on_broken,
+            step=settings.step,
         )
         connection.frames.limit = _STRANGERS_LIMIT
         if self._sasl is not None:

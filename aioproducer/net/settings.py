@@ -13,6 +13,7 @@ from aioproducer.config.security_options import AWS_MSK_IAM, GSSAPI
 from aioproducer.core.retries import Backoff
 from aioproducer.errors import UsageError
 from aioproducer.net.broker_connection import LoginBackoff
+from aioproducer.net.connection import call
 from aioproducer.net.dialer import DnsResolver, TcpDialer, Verbatim
 from aioproducer.net.kerberos import Kerberos
 from aioproducer.net.msk import MskTokens
@@ -162,7 +163,7 @@ class NetSettings(NamedTuple):
         security: how connections are encrypted and authenticated; None: PLAINTEXT.
         cluster_id: returns the id of the cluster that the known brokers belong to; None: it is not known.
         on_another_cluster: called when the address of a known broker leads to another cluster.
-        on_broken: called with what has broken off a connection's callback, such as KeyboardInterrupt.
+        step: calls each callback of a connection, and fails the producer by what breaks one off, such as KeyboardInterrupt.
     """
 
     client_id: str
@@ -182,7 +183,7 @@ class NetSettings(NamedTuple):
     security: Security | None = None
     cluster_id: Callable[[], str | None] = lambda: None
     on_another_cluster: Callable[[], object] = lambda: None
-    on_broken: Callable[[BaseException], object] = lambda _: None
+    step: Callable[..., object] = call
 
 
 def net_settings(

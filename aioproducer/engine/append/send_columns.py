@@ -122,6 +122,7 @@ class SendColumns:
                     await self._send_piece(
                         topic, piece, number, table.moment, deliveries, keyed=keyed
                     )
+        # As in `SendMany.send`.
         except BaseException as error:
             deliveries.attach(error, "send_columns")
             raise

@@ -122,6 +122,7 @@ class SendMany:
             else:
                 check_records(records)
                 await self.send_chunks(topic, records, deliveries, singly=singly)
+        # A cancellation, too: the caller gets the deliveries of what is queued.
         except BaseException as error:
             deliveries.attach(error)
             raise

@@ -120,7 +120,7 @@ class MemoryRecordsBuilder:
             self._stamp(timestamp_ms)
         try:
             value_size = len(value)
-            # Without a call behind `index`: a signal handler may send within this call (rule 9 of `core/partition_queues.py`).
+            # Without a call behind `index`: a finalizer may send within this call (rule 9 of `core/partition_queues.py`).
             if type(key) is bytes:
                 key_size = len(key)
                 index = self.count
@@ -191,7 +191,7 @@ class MemoryRecordsBuilder:
         if self.count != index or self._room < 0:
             # A send within this one has appended a record, or closed the batch.
             return self.append_record(timestamp_ms, key, value, headers)
-        # By assignments alone: a signal handler's exception in between would leave a damaged batch.
+        # By assignments alone: this is in no guarded step, and KeyboardInterrupt in between would have a damaged batch sent.
         self._parts += parts
         self._room = room
         self.count = index + 1

@@ -197,7 +197,7 @@ class GuardedLoop:
         self._on_bug(error)
 
     def step(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `function` in a step of the user's, and return its result. An exception that is no failure of user code fails the producer."""
+        """Call `function` in a step of the user's or of a connection's, and return its result. What is no failure of user code fails the producer."""
         try:
             return function(*args)
         except USER_FAILURES:

@@ -440,6 +440,7 @@ class TransactionScope:
                 raise
             await self._transaction_manager.give_up(self._timeout, takes_back=True)
             raise TransactionAbortable(late.reason) from late.__cause__
+        # A cancellation, too: no transaction stays open.
         except BaseException:
             if self._is_open():
                 await self._transaction_manager.give_up(self._timeout, takes_back=True)
