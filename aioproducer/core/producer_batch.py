@@ -279,7 +279,7 @@ class PartitionQueue:
         self.partition: int = partition
         self.leader: int = leader
         self.epoch: int = NO_EPOCH
-        self.open: Any = full
+        self.open: OpenBatch = full
         self.current: ProducerBatch | None = None
         # A list: it is mostly short, and needs a tenth of the bytes of a deque.
         self.closed: list[ProducerBatch] = []

@@ -16,6 +16,7 @@ from aioproducer.serializers import BYTES, OF_VALUE, failure, finish
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aioproducer.core.topic_routing import TopicRouting
     from aioproducer.engine.delivery.delivery import Delivery
     from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.serializers import Encoding
@@ -81,7 +82,7 @@ class FastPath:
     )
 
     def __init__(self, tick: Callable[[], int], slowly: Callable[..., Awaitable[Delivery]]) -> None:
-        self.fast: dict[str, Any] = {}
+        self.fast: dict[str, TopicRouting] = {}
         self.here: object = None
         self.turn_ms: int = 0
         self.taken: int = 0
@@ -128,11 +129,14 @@ class FastPath:
             now_ms = self.turn_ms or self.tick()
             self.taken = taken = self.taken + 1
             delivery: Delivery | None = (
-                queue.open.append(now_ms, key, value) if taken <= SLICE_RECORDS else None
+                queue.open.append(now_ms, key, value)  # type: ignore[union-attr]
+                if taken <= SLICE_RECORDS
+                else None
             )
             if delivery is None:
                 delivery = self._append_further(routing, queue, key, value)
-        # RuntimeError: no loop runs in this thread (Python 3.12). ValueError: a key is a memoryview that was released.
+        # AttributeError: no partition is sticky yet. RuntimeError: no loop runs in this thread (Python 3.12). ValueError: a key is a
+        # memoryview that was released.
         except (KeyError, TypeError, AttributeError, RuntimeError, ValueError):
             return None
         return delivery
@@ -192,7 +196,9 @@ class FastPath:
                 taken = self.taken
                 # The batch does not take what is not bytes.
                 delivery: Delivery | None = (
-                    queue.open.append(now_ms, key, encoded) if taken < SLICE_RECORDS else None
+                    queue.open.append(now_ms, key, encoded)  # type: ignore[union-attr]
+                    if taken < SLICE_RECORDS
+                    else None
                 )
                 if delivery is not None:
                     self.taken = taken + 1

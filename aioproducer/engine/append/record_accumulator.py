@@ -194,7 +194,7 @@ class RecordAccumulator:
             if headers:
                 return encoded, None
         # A serializer may have sent, too.
-        routing: TopicRouting | None = fast_path.fast.get(topic)
+        routing = fast_path.fast.get(topic)
         if (
             routing is None
             or type(value) not in _PLAIN
