@@ -84,7 +84,9 @@ class Runtime:
         self.parts: EngineParts = EngineParts(config, fast_path, settings, self)
         self.pool: BufferPool = self.parts.pool
         self.from_thread: ThreadBridge = ThreadBridge(
-            self.loop, self._accept, config.max_block_ms / 1000
+            self.loop,
+            partial(self.parts.context.loop.step, self._accept),
+            config.max_block_ms / 1000,
         )
 
     async def flush(self, timeout: float | None) -> FlushSummary:

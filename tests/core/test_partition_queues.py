@@ -164,7 +164,7 @@ def test_by_load_a_broker_that_does_not_answer_is_late() -> None:
 def test_a_batch_that_is_opened_within_an_opening_comes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A signal handler sends to the partition while its batch is made (rule 9): both batches have their own place."""
+    """A log handler sends to the partition while its batch is made (rule 9): both batches have their own place."""
     rules, (queue,) = partition_queues(1)
     inner = []
 

@@ -103,6 +103,35 @@ async def test_what_is_wrong_with_a_record_its_future_tells(cluster: FakeCluster
         assert (await in_thread(lambda: door.send("orders", b"v").result(10))).offset == 0
 
 
+class EndOfLoop(BaseException):
+    """Stands for KeyboardInterrupt."""
+
+
+@pytest.mark.asyncio
+async def test_what_ends_the_loop_leaves_no_thread_waiting(cluster: FakeCluster) -> None:
+    """It fails the producer: the threads get it for the record that was being taken, and ProducerClosed for those behind."""
+    error, told = EndOfLoop(), []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: told.append(context["exception"])
+    )
+
+    def choose(_topic: str, _key: object, value: bytes, _count: int, _available: object) -> int:
+        if value == b"bad":
+            raise error
+        return 0
+
+    async with Producer(**cluster.client_options, partitioner=choose) as producer:
+        await producer.partitions_for("orders")
+
+        def work() -> list[BaseException | None]:
+            sent = [producer.from_thread.send("orders", value) for value in (b"bad", b"2", b"3")]
+            return [delivery.exception(10) for delivery in sent]
+
+        first, *others = await in_thread(work)
+    assert (first, told) == (error, [error])
+    assert [type(other) for other in others] == [ProducerClosed] * 2
+
+
 @pytest.mark.asyncio
 async def test_a_thread_waits_while_the_loop_does_not_take_its_records(
     cluster: FakeCluster,
