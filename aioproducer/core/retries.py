@@ -193,12 +193,13 @@ class ProduceAttempts:
         `pieces` has the pieces with their results. The parts are in front of all later batches (BAT-03).
         """
         queue = batch.queue
-        batch.state = NEXT[batch.state, Event.SPLIT]
         parts = [batch.part(nth, piece, result) for nth, (piece, result) in enumerate(pieces)]
+        self._put_back(queue, parts, _place_of(parts[0], queue.closed))
+        # The batch stays among the incomplete ones until its parts take its place.
+        self._incomplete.split(batch, parts)
+        batch.state = NEXT[batch.state, Event.SPLIT]
         if queue.numbers is not None:
             queue.numbers.split(batch, parts)
-        self._incomplete.split(batch, parts)
-        self._put_back(queue, parts, _place_of(parts[0], queue.closed))
         self._ready.remove(queue)
         self._ready.offer(queue)
         return parts

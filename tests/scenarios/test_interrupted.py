@@ -42,7 +42,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "compressed": {**SHORT, "compression_type": "gzip"},
     "not acknowledged": {**SHORT, "acks": 0, "enable_idempotence": False},
     "lingering": {"linger_ms": 5},
+    "too large": {"linger_ms": 5, "batch_size": 1_000, "batch_max_size": 1_000},
 }
+# Bytes of a batch that the broker takes, if not its usual.
+LIMITS = {"too large": 600}
 # What is called within these fails the producer.
 GUARDED = frozenset({"GuardedLoop.run", "GuardedLoop.step", "Admission.submit", "Runtime.stop"})
 # Seconds of virtual time: what takes longer hangs.
@@ -114,12 +117,13 @@ class Signal:
 class Program:
     """Sends, waits for deliveries, flushes and stops until the alarm, after which it goes on."""
 
-    def __init__(self, build: Any, options: dict[str, Any], alarm: Call | Signal) -> None:
+    def __init__(self, build: Any, way: str, alarm: Call | Signal) -> None:
         self.build = build
-        self.options = options
+        self.way = way
         self.alarm = alarm
         self.was_hit = False
         self.deliveries: list[Any] = []
+        self.called: list[Any] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.loop = JumpingLoop()
         asyncio.set_event_loop(self.loop)
@@ -172,10 +176,11 @@ class Program:
 
     async def begin(self) -> None:
         self.cluster = await FakeCluster(memory=True).__aenter__()
-        self.cluster.create_topic("orders", 3)
+        limit = LIMITS.get(self.way)
+        self.cluster.create_topic("orders", 3, config={"max.message.bytes": limit} if limit else {})
         self.producer = producer_on(self.build)(
             **self.cluster.client_options,
-            **self.options,
+            **WAYS[self.way],
             max_block_ms=2000,
             delivery_timeout_ms=5000,
             request_timeout_ms=2000,
@@ -192,6 +197,7 @@ class Program:
         for _ in range(20):
             try:
                 delivery = await self.producer.send("orders", b"v" * 100, b"%d" % at)
+                delivery.add_done_callback(self.called.append)
                 self.deliveries.append(delivery)
                 if at > 2:
                     await delivery
@@ -203,6 +209,8 @@ class Program:
         await asyncio.wait(self.tasks)
         for task in self.tasks:
             task.exception()
+        await asyncio.sleep(1)
+        assert set(self.called) >= set(self.deliveries), self.alarm.where
         with pytest.raises(ProducerClosed) as caught:
             await self.producer.send("orders", b"late")
         assert not must_fail or isinstance(caught.value.__cause__, KeyboardInterrupt)
@@ -219,9 +227,9 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 def test_wherever_it_is_interrupted_nothing_hangs(way: str) -> None:
     """Each send, delivery, flush and stop ends; two stops at most are needed. Many hung for `delivery_timeout_ms` and longer, or for ever."""
     whole = Call(0)
-    Program(plain, WAYS[way], whole).run()
+    Program(plain, way, whole).run()
     for at in range(1, whole.count, max(101 // FINENESS, 1)):
-        Program(plain, WAYS[way], Call(at)).run()
+        Program(plain, way, Call(at)).run()
 
 
 # In a finalizer, it goes to stderr.
@@ -235,9 +243,9 @@ def test_at_whatever_instant_a_signal_comes_the_producer_can_be_stopped(
     before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)
     try:
         began = time.process_time()
-        Program(build, WAYS[way], Signal(1000)).run()
+        Program(build, way, Signal(1000)).run()
         seconds = time.process_time() - began
         for _ in range(5 * FINENESS):
-            Program(build, WAYS[way], Signal(random.uniform(0, seconds))).run(only_stops=True)
+            Program(build, way, Signal(random.uniform(0, seconds))).run(only_stops=True)
     finally:
         signal.signal(signal.SIGVTALRM, before)

@@ -359,15 +359,24 @@ class ProduceRequestResult:
             for at, index in enumerate(group)
         }
         self._moved = [moved[index] for index in range(self.count)]
+        callbacks: dict[ProduceRequestResult, list[Any]] = {part: [] for part in parts}
+        for triple in _triples(self.callbacks or ()):
+            callbacks[self._moved[triple[0].index][0]] += triple
+        # By assignments alone: each callback is here or there, wherever KeyboardInterrupt comes.
+        for part in parts:
+            part.callbacks = callbacks[part] or None
         self.outcome, self.record_sizes = SPLIT, None
-        callbacks, self.callbacks = self.callbacks, None
-        self._places, self._gone = None, 0
-        for delivery, callback, context in _triples(callbacks or ()):
-            part = delivery._follow()
-            if part.callbacks is None:
-                part.callbacks = []
-            part.callbacks += (delivery, callback, context)
+        self.callbacks = self._places = None
+        self._gone = 0
+        for part in parts:
+            for delivery, _, _ in _triples(callbacks[part]):
+                delivery._follow()
         return parts
+
+    @property
+    def parts(self) -> list[ProduceRequestResult]:
+        """Return the results that the batch was split into."""
+        return list(dict.fromkeys(part for part, _ in self._moved))
 
     def _part(
         self, group: Sequence[int], keys: Column, values: Column, deltas: Sequence[int]

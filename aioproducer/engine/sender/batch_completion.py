@@ -202,12 +202,12 @@ class BatchCompletion:
         """
         self._recorder.record("batch-split", self._loop.time())
         results = batch.result.split([piece.indexes for piece in pieces])
+        self.completions.add(batch.result)
         parts = self.attempts.split(batch, list(zip(pieces, results, strict=True)))
         self.pool.hold(batch, 0)
         for part in parts:
             self.pool.hold(part, part.raw_size + BATCH_OVERHEAD)
         batch.payload = batch.header = None
-        self.completions.add(batch.result)
         for flush in self._flushes:
             flush.split(batch, parts)
         return parts
@@ -303,8 +303,10 @@ class BatchCompletion:
             self.transaction.on_failure(batch, error)
         if self._failed_batches is not None:
             self._failed_batches.add(batch, error)
-        batch.result.fail(error)
-        self.completions.add(batch.result)
+        # An exception may have broken off what split it.
+        for result in (batch.result, *batch.result.parts):
+            result.fail(error)
+            self.completions.add(result)
         self.attempts.fail(batch)
         self._finish(batch)
 
