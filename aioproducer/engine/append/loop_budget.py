@@ -17,7 +17,7 @@ from asyncio import current_task, get_running_loop
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.engine.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath
+from aioproducer.engine.chosen_build import SLICE_BYTES, SLICE_RECORDS, FastPath, here
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
@@ -245,9 +245,15 @@ class DrainSchedule:
         return now_ms
 
     def check(self) -> None:
-        """Raise ProducerClosed unless the producer runs, and in this event loop: `fast_path.here` may be the thread alone."""
+        """Raise ProducerClosed unless the producer runs, and in this event loop: `fast_path.here` may be the thread alone.
+
+        The loop itself is looked at once an iteration: CPython 3.11 takes 250 ns for that, and with interceptors every send comes here.
+        """
+        fast_path = self.fast_path
         try:
-            is_here = self.fast_path.here is not None and get_running_loop() is self._running
+            is_here = here() == fast_path.here and (
+                fast_path.turn_ms > 0 or get_running_loop() is self._running
+            )
         # No loop runs in this thread.
         except RuntimeError:
             is_here = False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 from aioproducer import partitioners
 from aioproducer.core.record_validation import Unencoded, check_topic
 from aioproducer.engine.append.batch_sizing import MOST_OVERHEAD
-from aioproducer.engine.chosen_build import SLICE_RECORDS, Delivery, Encoded, here
+from aioproducer.engine.chosen_build import SLICE_RECORDS, Delivery, Encoded
 from aioproducer.engine.memory.pending_send import FOR_SERIALIZER, FOR_TOPIC, PendingSend
 from aioproducer.errors import KafkaError, RecordTooLarge
 from aioproducer.records.record_batch import OVERHEAD
@@ -90,10 +90,7 @@ class RecordAccumulator:
 
         Cancellation: the record is not queued, and the sends behind it move up.
         """
-        fast_path = self._fast_path
-        # As on the fast path, the loop itself is looked at once an iteration: CPython 3.11 takes 250 ns for that.
-        if not fast_path.turn_ms or here() != fast_path.here:
-            self._check()
+        self._check()
         outcome = self.submit(
             topic, value, key, partition, timestamp_ms, headers, encoding, encoded
         )

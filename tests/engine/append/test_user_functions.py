@@ -328,6 +328,9 @@ async def test_another_thread_is_refused_before_any_function_is_called(
         steps.made.clear()
         with ThreadPoolExecutor(1) as pool, pytest.raises(ProducerClosed):
             pool.submit(asyncio.run, producer.send("orders", b"x")).result()
+        with ThreadPoolExecutor(1) as pool, pytest.raises(ProducerClosed):
+            # No loop runs there.
+            pool.submit(producer.send("orders", b"x").send, None).result()
         assert steps.made == []
 
 
