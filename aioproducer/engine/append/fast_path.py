@@ -168,13 +168,14 @@ class FastPath:
         Raises:
             SerializationError: a serializer failed.
         """
+        # The topic is looked up after the serializer was called, which may have sent, too.
+        if not self.fast:
+            return None
         encoded: Any = _NOT_CALLED
         began = 0.0
         try:
             if (
-                # The topic is looked up after the serializer was called, which may have sent, too.
-                self.fast
-                and encoding is not None
+                encoding is not None
                 and isinstance(value, encoding.simple_kind)
                 and value is not None
                 and partition is None
