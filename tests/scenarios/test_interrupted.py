@@ -2,7 +2,7 @@
 
 The loop runs again after it, as in a notebook's next cell. A producer that was hit outside the engine's own work may run on.
 
-The variable AIOPRODUCER_INTERRUPTS makes the nets finer, by hand: 14 tries every 7th call, which takes four minutes.
+The variable AIOPRODUCER_INTERRUPTS makes the nets finer, by hand: 14 tries every 7th call, which takes two minutes.
 """
 
 from __future__ import annotations
@@ -186,7 +186,6 @@ class Program:
             request_timeout_ms=2000,
         )
         await self.producer.start()
-        await self.producer.send_and_wait("orders", b"first")
 
     async def work(self) -> None:
         self.tasks += [self.loop.create_task(self.send(at)) for at in range(5)]

@@ -480,8 +480,9 @@ class Admission:
 
     def close(self, event: str) -> None:
         """Close the fast path, and give up every pending send, because the producer ends by this event."""
-        # Before `first` drops one that was appended just before KeyboardInterrupt, and is not among those that pause.
-        sends = list(self._sends())
+        # Before `first` drops one that was appended just before KeyboardInterrupt, and is not among those that pause. What was on its way from
+        # one queue to another then has a deadline.
+        sends = [*self._sends(), *self._deadlines]
         self.shut()
         self._timer.stop()
         for pending in sends:
