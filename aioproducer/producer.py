@@ -237,6 +237,7 @@ class Producer(Generic[K, V]):
         self._starting_engine = engine = Runtime(self.config, self._fast_path, self._net_settings())
         try:
             await engine.start(wait=wait)
+        # A cancellation, too: `stop` closes the interceptors.
         except BaseException:
             self._unstarted = engine
             raise

@@ -268,6 +268,7 @@ class Admission:
         """Wait for a send. Returns its delivery. Cancellation: the record is not queued, and the sends behind it move up."""
         try:
             delivery: Delivery = await pending.wait()
+        # It has left, mostly by a cancellation: the sends behind it go on.
         except BaseException:
             self.topics.on_left(pending)
             self._drains.turn()
