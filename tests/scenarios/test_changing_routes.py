@@ -252,3 +252,28 @@ async def test_a_topic_that_is_forgotten_while_its_record_waits_for_memory() -> 
         await asyncio.gather(early, later)
         await producer.flush()
         assert cluster.values("quiet") == [b"first", b"early", b"later"]
+
+
+@jumping
+async def test_a_topic_that_is_forgotten_while_its_records_stand_apart_in_the_wait_queue() -> None:
+    """The first of them is asked for again while the record behind it still waits for memory, and the second behind that."""
+    async with running(
+        **SHORT, metadata_max_idle_ms=5_000, max_in_flight_requests_per_connection=1
+    ) as (cluster, producer):
+        cluster.create_topic("quiet")
+        await producer.send_and_wait("quiet", b"first")
+        first, others = cluster.hang("Produce", times=1), cluster.hang("Produce")
+        tasks = await fill_memory(producer)
+        early = asyncio.create_task(producer.send("quiet", b"early"))
+        tasks += [asyncio.create_task(producer.send("orders", b"." * 700)) for _ in range(3)]
+        later = asyncio.create_task(producer.send("quiet", b"later"))
+        await asyncio.sleep(6)
+        assert producer.metrics().number("topics-known") == 1
+        first.release()
+        await asyncio.sleep(1)
+        assert producer.metrics().number("topics-known") == 2
+        assert not early.done()
+        others.release()
+        await asyncio.gather(early, later, *tasks)
+        await producer.flush()
+        assert cluster.values("quiet") == [b"first", b"early", b"later"]

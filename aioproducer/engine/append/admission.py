@@ -373,10 +373,7 @@ class Admission:
             return False
         routing = self._partition_queues.routings.get(pending.topic)
         if routing is None:
-            # The topic was forgotten meanwhile: the record waits for its metadata again, before those whose calls came later.
-            self._waiters.popleft()
-            pending.reason, pending.behind = FOR_TOPIC, None
-            self.topics.join(pending, is_late=True)
+            self._ask_again(pending.topic)
             return True
         self._is_placing = True
         try:
@@ -407,6 +404,16 @@ class Admission:
                 self._flush_partial_batches()
             return False
         return True
+
+    def _ask_again(self, topic: str) -> None:
+        """Let the sends to a topic that was forgotten meanwhile wait for its metadata again: all, as they join the end after that."""
+        waiters = list(self._waiters)
+        again = [pending for pending in waiters if pending.topic == topic]
+        for pending in again:
+            pending.reason, pending.behind = FOR_TOPIC, None
+        self.topics.join_again(topic, again)
+        self._waiters.clear()
+        self._waiters.extend(pending for pending in waiters if pending.topic != topic)
 
     # Events
 

@@ -77,14 +77,18 @@ class TopicWaiters:
         # The brokers' errors for topics that have a wait queue.
         self._troubles: dict[str, KafkaError] = {}
 
-    def join(self, pending: PendingSend, *, is_late: bool = False) -> None:
-        """Let a send wait for the metadata of its topic, which is requested. `is_late`: its call was before those of others there."""
+    def join(self, pending: PendingSend) -> None:
+        """Let a send wait for the metadata of its topic, which is requested."""
         assert pending.topic is not None
-        queue = self._queue(pending.topic)
-        queue.append(pending)
-        if is_late:
-            sort_by_call(queue)
+        self._queue(pending.topic).append(pending)
         self._metadata.want(pending.topic)
+
+    def join_again(self, topic: str, again: list[PendingSend]) -> None:
+        """Let sends wait for a topic that was forgotten. Their calls were before those of others there."""
+        queue = self._queue(topic)
+        queue.extend(again)
+        sort_by_call(queue)
+        self._metadata.want(topic)
 
     def hold(self, pending: PendingSend) -> None:
         """Let a send to a known topic wait: it, or a record before it, waits for a serializer."""
