@@ -57,6 +57,9 @@ class Flushes:
         try:
             async with asyncio.timeout(timeout):
                 if placed:
+                    await asyncio.wait(placed, return_when=asyncio.FIRST_COMPLETED)
+                    # From now on others that waited for metadata may wait for memory, too.
+                    flush.takes_all = True
                     await asyncio.wait(placed)
                 self._step(self._start, flush)
                 if flush.pending:
