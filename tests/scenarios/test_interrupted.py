@@ -205,7 +205,9 @@ class Program:
 
     async def end(self, *, must_fail: bool) -> None:
         """Wait for the tasks. A producer that has failed says why."""
-        await asyncio.wait(self.tasks)
+        # An eager task may have raised it to the call that makes the first of them.
+        if self.tasks:
+            await asyncio.wait(self.tasks)
         for task in self.tasks:
             task.exception()
         await asyncio.sleep(1)
