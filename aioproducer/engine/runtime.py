@@ -254,7 +254,7 @@ class Runtime:
         parts = self.parts
         return SendMany(
             self._config,
-            self.loop,
+            parts.context.loop,
             parts.fast_path,
             parts.loop_budget,
             parts.appender,

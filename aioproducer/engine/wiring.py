@@ -214,7 +214,7 @@ class EngineParts(ClusterParts):
             gate,
         )
         fast_path.make_room, fast_path.goes_on, fast_path.tick = (
-            self.appender.make_room,
+            partial(guard.step, self.appender.make_room),
             self.loop_budget.goes_on,
             self.schedule.tick,
         )

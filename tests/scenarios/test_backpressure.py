@@ -16,6 +16,7 @@ from aioproducer.core.topic_routing import murmur2
 from aioproducer.engine.append import loop_budget
 from aioproducer.engine.append.admission import Admission
 from aioproducer.engine.chosen_build import SLICE_RECORDS
+from aioproducer.engine.memory.pending_send import FOR_FULL_PARTITION, PendingSend
 from aioproducer.errors import BufferExhausted, RecordTooLarge, WouldBlock
 from aioproducer.records.record_batch import OVERHEAD
 from aioproducer.testing import FakeCluster
@@ -497,6 +498,38 @@ async def test_a_batch_takes_by_need_where_that_costs_nothing_or_memory_is_not_p
                 await producer.send("orders", b"1", KEYS[partition])
                 taken.append(before - producer.buffer_available)
             assert taken == ([whole] * 3 + [step] * 3 if build.RECORD_OVERHEAD == 0 else [step] * 6)
+
+
+@jumping
+async def test_sends_for_partitions_that_may_take_more_are_served_in_call_order() -> None:
+    """Those of all partitions return to the head by their calls, also one that had waited for another partition before.
+
+    No later send may go ahead of them, not even in the same iteration of the loop.
+    """
+    async with running() as (_, producer):
+        await producer.send_and_wait("orders", b"first", partition=0)
+        engine = producer._engine
+        admission, queues = (
+            engine.parts.admission,
+            engine.parts.partition_queues.routings["orders"].queues,
+        )
+        sends = []
+        for partition in (0, 1, 0, 1):
+            sends.append(PendingSend("orders", value=b"v", partition=partition, size=20))
+            sends[-1].behind = queues[partition]
+            admission.wait_for(FOR_FULL_PARTITION, sends[-1])
+        assert engine._fast_path.fast
+        admission.notify(queues[0])
+        assert not engine._fast_path.fast
+        early = engine.pool.waiters.popleft()
+        early.behind = queues[1]
+        admission._wait_aside(early)
+        assert list(engine.pool.full_partitions[queues[1]]) == [sends[0], sends[1], sends[3]]
+        admission.notify(queues[1])
+        assert list(engine.pool.waiters) == sends
+        for pending in sends:
+            await (await admission.wait(pending))
+        assert engine._fast_path.fast
 
 
 async def queued_for_memory(

@@ -169,7 +169,6 @@ class Admission:
             if delivery is not None:
                 return delivery
             obstacle = FOR_FULL_PARTITION if pending.is_aside else FOR_MEMORY
-        assert pending.topic is not None
         if pending.unencoded is not None:
             self.preparations.begin(pending.unencoded.encoding)
         if obstacle in (FOR_TOPIC, FOR_PARTITION):
@@ -180,7 +179,6 @@ class Admission:
 
     def _obstacle(self, pending: PendingSend) -> str | None:
         """Return what a new record has to wait for before memory is taken for it; None: nothing."""
-        assert pending.topic is not None
         routing = self._partition_queues.routings.get(pending.topic)
         if routing is None:
             return FOR_TOPIC
@@ -199,7 +197,6 @@ class Admission:
         return None
 
     def _place(self, pending: PendingSend) -> Delivery | None:
-        assert pending.topic is not None
         # First: a record that was appended must not be without a drain.
         self._drains.turn()
         return self._appender.place(pending, self._partition_queues.routings[pending.topic])
@@ -214,7 +211,7 @@ class Admission:
 
     def next_slice(self) -> PendingSend:
         """Return a send without a record, whose task pauses until its next slice."""
-        return self._paused(PendingSend(None), None)
+        return self._paused(PendingSend(""), None)
 
     def _is_cancelled(self) -> bool:
         task = current_task(self._running)
@@ -225,7 +222,6 @@ class Admission:
         deadline = self._loop.time() + self._max_block_ms / 1000
         pending.begin(self._running, obstacle, deadline)
         if obstacle in FOR_METADATA:
-            assert pending.topic is not None
             if obstacle == FOR_SERIALIZER:
                 self.topics.hold(pending)
                 self._update_fast_path()
@@ -365,7 +361,6 @@ class Admission:
 
     def _serve_first(self, pending: PendingSend) -> bool:
         """Append the record at the head of the wait queue, or move it to another queue, or give it up. Returns False if it waits on."""
-        assert pending.topic is not None
         if pending.reason == FOR_CANCELLATION:
             # Once: in the next event-loop iteration its task has received its cancellation, or has withdrawn it.
             pending.reason = FOR_OTHERS
@@ -461,19 +456,17 @@ class Admission:
 
     def _overdue(self, pending: PendingSend) -> KafkaError:
         """Return the error of a send that waited for `max_block_ms`."""
-        topic = pending.topic or ""
         return wait_reasons.late(
             pending,
             self._pool,
-            self._partition_queues.routings.get(topic),
-            self.topics.trouble(topic),
+            self._partition_queues.routings.get(pending.topic),
+            self.topics.trouble(pending.topic),
             self._max_block_ms,
         )
 
     def give_up(self, pending: PendingSend, error: Exception) -> None:
         """End a send that waits, with `error`."""
-        if pending.is_record:
-            assert pending.topic is not None
+        if not pending.asks:
             self._recorder.given_up(self._loop.time(), pending.topic, error)
             if self._transaction is not None:
                 self._transaction.on_refused(pending.topic, error)
@@ -522,7 +515,7 @@ class Admission:
     @property
     def waiting(self) -> int:
         """Return the number of records that wait."""
-        return sum(pending.is_record for pending in self.waiting_sends())
+        return sum(not pending.asks for pending in self.waiting_sends())
 
     def explain(self) -> list[str]:
         """Return the reasons why records wait, and the number of records for each."""

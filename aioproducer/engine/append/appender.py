@@ -82,7 +82,6 @@ class Appender:
         config, loop = context.config, context.loop
         # The timestamp of pending sends while they are served, else 0. A clock read for each would cost a microsecond.
         self._serving_ms = 0
-        self._loop = loop
         self._loop_budget = loop_budget
         self.fast_path = fast_path
         self.partition_queues = partition_queues
@@ -355,16 +354,6 @@ class Appender:
 
         It goes to `queue`, or without a key perhaps to another partition of `routing`; without `routing`, its partition was chosen.
         """
-        delivery: Delivery | None = self._loop.step(self._make_room, routing, queue, key, value)
-        return delivery
-
-    def _make_room(
-        self,
-        routing: TopicRouting | None,
-        queue: PartitionQueue,
-        key: bytes | None,
-        value: bytes | None,
-    ) -> Delivery | None:
         size = _plain_size(key, value)
         if size is None or size > self.room.first or self._loop_budget.must_pause():
             return None
@@ -420,16 +409,6 @@ class Appender:
         The caller has checked `room.is_there`. All records are appended. Without `queue`, only the first ones are appended if all
         partitions become full.
         """
-        runs: list[Run] = self._loop.step(self._append_run, routing, queue, keys, values)
-        return runs
-
-    def _append_run(
-        self,
-        routing: TopicRouting,
-        queue: PartitionQueue | None,
-        keys: Sequence[bytes] | None,
-        values: Sequence[bytes],
-    ) -> list[Run]:
         now_ms = self.fast_path.turn_ms or self.fast_path.tick()
         self.fast_path.taken += 1
         runs: list[Run] = []

@@ -22,15 +22,15 @@ from aioproducer.model import ProducerRecord, exact_int
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from aioproducer.engine.append.fast_path import Encoded
     from aioproducer.engine.memory.pending_send import PendingSend
     from aioproducer.engine.observability.diagnostics import SlowCallbacks
     from aioproducer.metrics.registry import Metrics
     from aioproducer.model import Headers
-    from aioproducer.serializers import Encoding
 
 _log = logging.getLogger(__name__)
 _NO_PARTITION: Final = -1
+# Arguments of `submit` that are the record's own.
+_FIELDS: Final = len(ProducerRecord._fields)
 
 
 class ProducerInterceptors:
@@ -77,20 +77,10 @@ class ProducerInterceptors:
     ) -> Callable[..., Delivery | PendingSend]:
         """Return `accept`, which is `RecordAccumulator.submit`, with interceptors around it."""
 
-        def intercepted(
-            topic: Any,
-            value: Any,
-            key: Any,
-            partition: Any,
-            timestamp_ms: Any,
-            headers: Any,
-            encoding: Encoding | None = None,
-            encoded: Encoded | None = None,
-            nowait: bool = False,
-        ) -> Delivery | PendingSend:
-            record = self._sent(ProducerRecord(topic, value, key, partition, timestamp_ms, headers))
+        def intercepted(*given: Any) -> Delivery | PendingSend:
+            record = self._sent(ProducerRecord(*given[:_FIELDS]))
             try:
-                taken = accept(*record, encoding, encoded, nowait)
+                taken = accept(*record, *given[_FIELDS:])
             except Exception as error:
                 self._on_refused(record, error)
                 raise

@@ -22,7 +22,6 @@ from aioproducer.interfaces import USER_FAILURES
 from aioproducer.model import Record
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Callable, Sequence
 
     from aioproducer.config import ProducerConfig
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from aioproducer.engine.append.loop_budget import LoopBudget
     from aioproducer.engine.append.record_accumulator import RecordAccumulator
     from aioproducer.engine.chosen_build import Delivery, FastPath
+    from aioproducer.engine.tasks.supervisor import GuardedLoop
 
 # Bytes of records in one chunk: a fraction of a millisecond.
 _CHUNK: Final = 131_072
@@ -89,7 +89,7 @@ class SendMany:
     def __init__(
         self,
         config: ProducerConfig,
-        loop: AbstractEventLoop,
+        loop: GuardedLoop,
         fast_path: FastPath,
         loop_budget: LoopBudget,
         appender: Appender,
@@ -168,8 +168,10 @@ class SendMany:
         while at < len(chunk):
             if self._loop_budget.must_pause():
                 await self._accumulator.next_slice()
-            sent = (
-                self._send_bulk(topic, columns.after(at), deliveries) if columns is not None else 0
+            sent: int = (
+                self._loop.step(self._send_bulk, topic, columns.after(at), deliveries)
+                if columns is not None
+                else 0
             )
             if not sent:
                 await self._send_one(topic, chunk[at], deliveries)

@@ -41,7 +41,7 @@ _numbers: Final = count()
 
 
 class PendingSend:
-    """Holds a record that may have to wait, and the wait of its task. With `topic` None its task only waits for its next slice.
+    """Holds a record that may have to wait, and the wait of its task. Without a topic, its task only pauses until its next slice.
 
     Attributes:
         asks: there is no record; the task waits for the topic alone.
@@ -83,7 +83,7 @@ class PendingSend:
 
     def __init__(
         self,
-        topic: str | None,
+        topic: str,
         *,
         value: bytes | None = None,
         key: bytes | None = None,
@@ -93,7 +93,7 @@ class PendingSend:
         size: int = 0,
         asks: bool = False,
     ) -> None:
-        self.topic: str | None = topic
+        self.topic: str = topic
         self.value = value
         self.key = key
         self.partition: int | None = partition
@@ -114,11 +114,6 @@ class PendingSend:
         self.placed: Future[None] | None = None
         self.pool: BufferPool | None = None
         self.condition: Condition | None = None
-
-    @property
-    def is_record(self) -> bool:
-        """Return whether there is a record: it does not wait for a topic or a slice alone."""
-        return self.topic is not None and not self.asks
 
     @property
     def is_waiting(self) -> bool:

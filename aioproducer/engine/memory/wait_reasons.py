@@ -151,8 +151,8 @@ def closed(record: PendingSend, event: str) -> ProducerClosed:
 
 
 def told(records: Iterable[PendingSend]) -> list[str]:
-    """Return a text for each reason why records wait, with the number of sends. Marks are not counted."""
-    reasons = Counter(_in_full(record) for record in records if record.topic is not None)
+    """Return a text for each reason why records wait, with the number of sends."""
+    reasons = Counter(map(_in_full, records))
     return [
         f"  {counted(number, 'send')} waiting for {reason}"
         for reason, number in reasons.most_common(_MOST)

@@ -79,7 +79,6 @@ class TopicWaiters:
 
     def join(self, pending: PendingSend) -> None:
         """Let a send wait for the metadata of its topic, which is requested."""
-        assert pending.topic is not None
         self._queue(pending.topic).append(pending)
         self._metadata.want(pending.topic)
 
@@ -92,7 +91,6 @@ class TopicWaiters:
 
     def hold(self, pending: PendingSend) -> None:
         """Let a send to a known topic wait: it, or a record before it, waits for a serializer."""
-        assert pending.topic is not None
         if not pending.asks:
             self.held.add(pending.topic)
         self._queue(pending.topic).append(pending)
@@ -130,7 +128,7 @@ class TopicWaiters:
 
     def on_left(self, pending: PendingSend) -> None:
         """Admit the records that waited behind a send that has left, if no other one holds them."""
-        if pending.topic is not None and pending.topic in self.held:
+        if pending.topic in self.held:
             head = first(self._queues.get(pending.topic, deque()))
             if head is None or head.asks or not head.waits_for_serializer:
                 self.release(pending.topic)
@@ -269,10 +267,9 @@ class TopicWaiters:
     def waiting(self) -> int:
         """Return the number of records that wait for a topic or a partition."""
         return sum(
-            pending.is_record
+            pending.is_waiting and not pending.asks
             for queue in self._queues.values()
             for pending in queue
-            if pending.is_waiting
         )
 
     def clear(self) -> None:

@@ -46,7 +46,7 @@ class Flushes:
             return await self._flush(timeout)
 
     async def _flush(self, timeout: float | None) -> FlushSummary:
-        covered = [pending for pending in self._admission.waiting_sends() if pending.is_record]
+        covered = [pending for pending in self._admission.waiting_sends() if not pending.asks]
         placed = [_placed(pending) for pending in covered]
         done = asyncio.Event()
         # Records that wait for memory, or for their full partition, are appended and may end while others wait behind them.

@@ -8,7 +8,7 @@ from aioproducer.engine.memory.wait_reasons import told
 SECRET = b"a value that nobody may read"
 
 
-def pending(topic: str | None, reason: str) -> PendingSend:
+def pending(topic: str, reason: str) -> PendingSend:
     record = PendingSend(topic, value=SECRET, key=SECRET)
     record.reason = reason
     return record
