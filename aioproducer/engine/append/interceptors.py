@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NO_PARTITION: Final = -1
-# Arguments of `submit` that are the record's own.
-_FIELDS: Final = len(ProducerRecord._fields)
 
 
 class ProducerInterceptors:
@@ -77,10 +75,12 @@ class ProducerInterceptors:
     ) -> Callable[..., Delivery | PendingSend]:
         """Return `accept`, which is `RecordAccumulator.submit`, with interceptors around it."""
 
-        def intercepted(*given: Any) -> Delivery | PendingSend:
-            record = self._sent(ProducerRecord(*given[:_FIELDS]))
+        def intercepted(
+            topic: Any, value: Any, key: Any, partition: Any, time: Any, headers: Any, *others: Any
+        ) -> Delivery | PendingSend:
+            record = self._sent(ProducerRecord(topic, value, key, partition, time, headers))
             try:
-                taken = accept(*record, *given[_FIELDS:])
+                taken = accept(*record, *others)
             except Exception as error:
                 self._on_refused(record, error)
                 raise
